@@ -1,0 +1,18 @@
+"""Orchid: flexible and data-dependent convolution for sequence modeling, in PyTorch."""
+
+from orchid._version import __version__
+from orchid.mixers.registry import create_mixer, list_mixers
+from orchid.models.block import OrchidBlock
+from orchid.nn.block_diagonal import BlockDiagonalLinear
+from orchid.nn.implicit_filter import ImplicitFilter
+from orchid.nn.mixer import OrchidMixer
+
+__all__ = [
+    "BlockDiagonalLinear",
+    "ImplicitFilter",
+    "OrchidBlock",
+    "OrchidMixer",
+    "__version__",
+    "create_mixer",
+    "list_mixers",
+]

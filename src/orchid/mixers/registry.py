@@ -1,0 +1,48 @@
+"""Mixers by name: what makes comparisons one flag apart."""
+
+import difflib
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
+from orchid.mixers.attention import Attention
+from orchid.nn.mixer import OrchidMixer
+
+MIXERS: dict[str, Callable[..., nn.Module]] = {
+    "attention": Attention,
+    "orchid": OrchidMixer,
+}
+
+
+def list_mixers() -> list[str]:
+    """Return the names ``create_mixer`` knows."""
+    return sorted(MIXERS)
+
+
+def create_mixer(name: str, d_model: int, max_length: int, **options: Any) -> nn.Module:
+    """Build the mixer called ``name``: a module (x (B, L, D), mask (B, L) bool or None) -> y (B, L, D).
+
+    Args:
+        name: one of ``list_mixers()``.
+        d_model: D.
+        max_length: the longest L.
+        **options: the mixer's own keyword options; one it does not have is an error.
+    """
+    if name not in MIXERS:
+        raise ValueError(f"mixer {name!r} is not one of {', '.join(list_mixers())}{did_you_mean(name, MIXERS)}")
+    build = MIXERS[name]
+    known = [p for p in inspect.signature(build).parameters if p not in ("d_model", "max_length")]
+    for option in options:
+        if option not in known:
+            hint = did_you_mean(option, known)
+            causal = " (it is not causal)" if "causal" in option else ""
+            raise ValueError(f"mixer {name!r} has no option {option!r}{causal}{hint}; it has {', '.join(known)}")
+    return build(d_model, max_length, **options)
+
+
+def did_you_mean(word: str, known: Any) -> str:
+    """Return "; did you mean ...?" for the nearest known word, or nothing."""
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""

@@ -1,0 +1,1 @@
+"""Models that take any mixer by name. Read ``sequence.py`` third."""

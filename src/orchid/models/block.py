@@ -1,0 +1,51 @@
+"""The block every model is made of: a mixer along the sequence, an MLP across channels."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+from orchid.mixers.registry import create_mixer
+from orchid.nn.block_diagonal import MLP
+
+
+class OrchidBlock(nn.Module):
+    """x + Mixer(Norm(x)), then x + MLP(Norm(x)) (section 3.3).
+
+    Args:
+        d_model: D.
+        max_length: N.
+        mixer: a name from ``list_mixers()``.
+        mixer_options: keyword options of that mixer.
+        mlp: "plain" or "gated".
+        blocks: blocks on the diagonal of the MLP's matrices; 1 is dense.
+        expansion: the MLP's hidden size over d_model.
+        dropout: after the mixer and inside and after the MLP.
+
+    Shape:
+        x (B, L, D), mask (B, L) bool or None -> (B, L, D).
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        max_length: int,
+        *,
+        mixer: str = "orchid",
+        mixer_options: Mapping[str, Any] | None = None,
+        mlp: str = "plain",
+        blocks: int = 1,
+        expansion: int = 4,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.mixer_norm = nn.LayerNorm(d_model)
+        self.mixer = create_mixer(mixer, d_model, max_length, **(mixer_options or {}))
+        self.mlp_norm = nn.LayerNorm(d_model)
+        self.mlp = MLP(d_model, kind=mlp, blocks=blocks, expansion=expansion, dropout=dropout)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Mix x along its length, then across its channels."""
+        x = x + self.dropout(self.mixer(self.mixer_norm(x), mask))
+        return x + self.dropout(self.mlp(self.mlp_norm(x)))

@@ -1,0 +1,141 @@
+"""The conditioning networks hx_f(u): a kernel spectrum computed from a sequence, blind to its circular shifts."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from orchid.nn.short_conv import ShortConv
+from orchid.ops.depthwise import depthwise_conv_bins
+from orchid.ops.spectral_conv import at_least_float32, cross_spectrum, full_precision, phase_spectrum
+from orchid.ops.transforms import Transform
+
+
+class SpatialConv(nn.ModuleList):
+    """A stack of short convolutions in time, re-masked after each; none at all is the identity."""
+
+    def __init__(self, layers: int, channels: int, max_length: int, kernel_size: int, padding: str) -> None:
+        # No bias: the projection in front has one already.
+        super().__init__(
+            ShortConv(channels, max_length, kernel_size, padding=padding, bias=False) for _ in range(layers)
+        )
+
+    def forward(self, u: Tensor, pad: Tensor | None = None) -> Tensor:
+        """Convolve u (B, D, L), layer after layer."""
+        for layer in self:
+            u = layer(u, pad)
+        return u
+
+
+class SpectralConv(nn.Module):
+    """A stack of depthwise convolutions over spectral bins, zero padded, with real taps; none is the identity.
+
+    No bias: a constant added to the spectrum is the delta tap, which the static kernel has.
+    """
+
+    def __init__(self, layers: int, channels: int, kernel_size: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(layers, channels, kernel_size))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw taps as ``torch.nn.Conv1d`` does: uniform in +-1 / sqrt(K)."""
+        if self.weight.numel():
+            bound = 1 / math.sqrt(self.weight.shape[2])
+            nn.init.uniform_(self.weight, -bound, bound)
+
+    def forward(self, z: Tensor) -> Tensor:
+        """Convolve z (B, D, F), real or complex."""
+        for taps in at_least_float32(self.weight):
+            z = depthwise_conv_bins(z, taps)
+        return z
+
+
+class PhaseConditioning(nn.Module):
+    """Type I, phase suppression (eq. adaconv1): hx_f = Conv1d_f(|T(Conv1d_t(u))|).
+
+    A circular shift of u turns the phase of T u and leaves its magnitude, so the kernel does not change.
+
+    Args:
+        channels: D.
+        max_length: N.
+        n: transform length.
+        transform: T.
+        norm: scaling of T here, "ortho" or "backward".
+        kernel_size: K of every Conv1d.
+        spatial_layers: Conv1d layers in time.
+        spectral_layers: Conv1d layers over bins.
+        padding: of the layers in time.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        max_length: int,
+        *,
+        n: int,
+        transform: Transform,
+        norm: str,
+        kernel_size: int,
+        spatial_layers: int,
+        spectral_layers: int,
+        padding: str,
+    ) -> None:
+        super().__init__()
+        self.n, self.transform, self.norm = n, transform, norm
+        self.spatial = SpatialConv(spatial_layers, channels, max_length, kernel_size, padding)
+        self.spectral = SpectralConv(spectral_layers, channels, kernel_size)
+
+    def forward(self, u: Tensor, pad: Tensor | None = None) -> Tensor:
+        """Return hx_f (B, D, F), real, of u (B, D, L)."""
+        g = self.spatial(u, pad)
+        with full_precision(u):
+            h_f = phase_spectrum(g, n=self.n, transform=self.transform, norm=self.norm)
+            return self.spectral(h_f)
+
+
+class CrossConditioning(nn.Module):
+    """Type II, cross-correlation (eq. adaconv2_nonlinearity): hx_f = Conv1d_f(conj(T k(u)) * sigma(T q(u))).
+
+    k and q are stacks of Conv1d in time; a shift of u turns the phases of T k and T q alike and their product keeps
+    none of it. With k = q it is |T k|^2.
+
+    Args:
+        channels: D.
+        max_length: N.
+        n: transform length.
+        transform: T.
+        norm: scaling of T here, "ortho" or "backward".
+        kernel_size: K of every Conv1d.
+        spatial_layers: Conv1d layers in time, in each of k and q.
+        spectral_layers: Conv1d layers over bins.
+        padding: of the layers in time.
+        sigma: the nonlinearity on the magnitude of T q.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        max_length: int,
+        *,
+        n: int,
+        transform: Transform,
+        norm: str,
+        kernel_size: int,
+        spatial_layers: int,
+        spectral_layers: int,
+        padding: str,
+        sigma: str,
+    ) -> None:
+        super().__init__()
+        self.n, self.transform, self.norm, self.sigma = n, transform, norm, sigma
+        self.key = SpatialConv(spatial_layers, channels, max_length, kernel_size, padding)
+        self.query = SpatialConv(spatial_layers, channels, max_length, kernel_size, padding)
+        self.spectral = SpectralConv(spectral_layers, channels, kernel_size)
+
+    def forward(self, u: Tensor, pad: Tensor | None = None) -> Tensor:
+        """Return hx_f (B, D, F), complex for the DFT, of u (B, D, L)."""
+        k, q = self.key(u, pad), self.query(u, pad)
+        with full_precision(u):
+            h_f = cross_spectrum(k, q, n=self.n, transform=self.transform, norm=self.norm, sigma=self.sigma)
+            return self.transform.real_edges(self.spectral(h_f), self.n)

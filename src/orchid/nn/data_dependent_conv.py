@@ -1,0 +1,37 @@
+"""The data-dependent convolution: one stage of the gated chain."""
+
+from torch import Tensor, nn
+
+from orchid.nn.implicit_filter import StaticKernel
+from orchid.ops.spectral_conv import full_precision, spectral_conv
+from orchid.ops.transforms import Transform
+
+
+class DataDependentConv(nn.Module):
+    """y = (h0 + hx(u)) conv x (eq. adaconv), computed as y = T^-1((h0_f + hx_f(u)) * T x).
+
+    Args:
+        static: the static kernel h0.
+        conditioning: the network hx, or None for a static convolution.
+        n: transform length.
+        transform: T.
+    """
+
+    def __init__(self, static: StaticKernel, conditioning: nn.Module | None, *, n: int, transform: Transform) -> None:
+        super().__init__()
+        self.static, self.conditioning = static, conditioning
+        self.n, self.transform = n, transform
+
+    def spectrum(self, u: Tensor | None = None, pad: Tensor | None = None) -> Tensor:
+        """Return h_f, (B, D, F) conditioned on u (B, D, M), or (D, F) without conditioning."""
+        h0_f: Tensor = self.static()
+        if self.conditioning is None:
+            return h0_f
+        hx_f: Tensor = self.conditioning(u, pad)
+        return h0_f + hx_f
+
+    def forward(self, x: Tensor, u: Tensor | None = None, pad: Tensor | None = None) -> Tensor:
+        """Convolve x (B, D, L) with the kernel conditioned on u (B, D, M); ``pad`` (B, 1, M) masks u."""
+        h_f = self.spectrum(u, pad)
+        with full_precision(x):
+            return spectral_conv(x, h_f, n=self.n, transform=self.transform)

@@ -1,0 +1,130 @@
+"""The static kernel h0: a small network of the lag, as long as the sequence at no cost in parameters."""
+
+import math
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from orchid.ops.checks import check_at_least
+from orchid.ops.spectral_conv import at_least_float32, full_precision
+from orchid.ops.transforms import Transform
+
+# Sine layers between the embedding and the output, and the initial frequency of all of them.
+HIDDEN_LAYERS = 3
+FREQUENCY = 3.0
+# A channel's kernel falls to 1 % after this share of the half grid: from the slowest channel to the fastest.
+SLOWEST, FASTEST = 1.5, 0.3
+
+
+class ImplicitFilter(nn.Module):
+    """h0[d, t] = FFN(PosEmb(t))[d] * decay_d(t) / sqrt(n) on the circle of n lags (remark in section 3.2).
+
+    With tau the signed lag in half grids, tau(t) = 2 t / grid for 0 <= t < n / 2 and 2 (t - n) / grid above:
+
+    1. PosEmb = (tau, cos(pi f tau), sin(pi f tau)), f = 1 ... (embedding - 1) / 2;
+    2. FFN: three linear layers with sine activations that share one learned vector of frequencies, then a linear
+       map to D channels without bias;
+    3. decay_d = exp(-rate_d |tau|), two-sided: a bidirectional layer looks both ways alike.
+
+    The factor 1 / sqrt(n) gives the kernel a norm, and so its spectrum a mean square, of order 1 at any length.
+    There are no buffers: the grid is computed in float32 (float64 in a float64 module) whatever the module's dtype.
+
+    Args:
+        d_model: D.
+        max_length: n, the number of lags.
+        embedding: size of PosEmb, odd.
+        width: hidden size of the FFN.
+        grid: the length whose half is tau = 1; ``max_length`` unless the kernel was extended from a shorter one.
+
+    Shape:
+        () -> (D, n), negative lags wrapped to the end.
+
+    Example:
+        >>> ImplicitFilter(d_model=8, max_length=32)().shape
+        torch.Size([8, 32])
+    """
+
+    def __init__(
+        self, d_model: int, max_length: int, *, embedding: int = 5, width: int = 64, grid: float | None = None
+    ) -> None:
+        super().__init__()
+        self.d_model = check_at_least("d_model", d_model, 1)
+        self.max_length = check_at_least("max_length", max_length, 1)
+        self.grid = float(max_length) if grid is None else grid
+        self.embedding = check_at_least("embedding", embedding, 1)
+        self.width = check_at_least("width", width, 1)
+        if embedding % 2 == 0:
+            raise ValueError(f"embedding={embedding} must be odd: the lag, and a cosine and a sine per frequency")
+        sizes = [embedding, *[width] * HIDDEN_LAYERS]
+        self.weights = nn.ParameterList(torch.empty(o, i) for i, o in pairwise(sizes))
+        self.biases = nn.ParameterList(torch.empty(o) for o in sizes[1:])
+        self.output = nn.Parameter(torch.empty(d_model, width))
+        self.frequency = nn.Parameter(torch.empty(width))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw weights and biases uniform in +-1 / sqrt(fan in), frequencies at their constant."""
+        for weight, bias in zip(self.weights, self.biases, strict=True):
+            bound = 1 / math.sqrt(weight.shape[1])
+            nn.init.uniform_(weight, -bound, bound)
+            nn.init.uniform_(bias, -bound, bound)
+        bound = 1 / math.sqrt(self.width)
+        nn.init.uniform_(self.output, -bound, bound)
+        nn.init.constant_(self.frequency, FREQUENCY)
+
+    def forward(self) -> Tensor:
+        """Return h0 (D, n), at least float32."""
+        n = self.max_length
+        output = at_least_float32(self.output)
+        with full_precision(output):
+            t = torch.arange(n, device=output.device, dtype=output.dtype)
+            tau = torch.where(t < n - n // 2, t, t - n) * (2 / self.grid)
+            bands = torch.arange(1, self.embedding // 2 + 1, device=t.device, dtype=t.dtype) * math.pi
+            angle = tau[:, None] * bands
+            z = torch.cat((tau[:, None], angle.cos(), angle.sin()), dim=1)  # (n, embedding)
+            frequency = at_least_float32(self.frequency)
+            for weight, bias in zip(self.weights, self.biases, strict=True):
+                z = torch.sin(frequency * (z @ at_least_float32(weight).T + at_least_float32(bias)))
+            span = torch.linspace(SLOWEST, FASTEST, self.d_model, device=t.device, dtype=t.dtype)
+            decay = torch.exp(tau.abs() * (-math.log(100) / span[:, None]))
+            return (output @ z.T) * decay / math.sqrt(n)  # (D, n)
+
+    def extra_repr(self) -> str:
+        """Show sizes in ``print(module)``."""
+        return f"{self.d_model}, {self.max_length}, embedding={self.embedding}, width={self.width}"
+
+
+class StaticKernel(nn.Module):
+    """The spectrum h0_f of an implicit filter with a delta tap: h0_f = T(h0) + delta.
+
+    The tap lets a channel pass its input through at lag 0, which a smooth kernel cannot; a constant added to the
+    spectrum is that tap under either transform.
+
+    Args:
+        d_model: D.
+        n: transform length.
+        transform: T.
+        embedding: of the implicit filter.
+        width: of the implicit filter.
+        grid: of the implicit filter.
+    """
+
+    def __init__(
+        self, d_model: int, n: int, *, transform: Transform, embedding: int, width: int, grid: float | None
+    ) -> None:
+        super().__init__()
+        self.transform = transform
+        self.filter = ImplicitFilter(d_model, n, embedding=embedding, width=width, grid=grid)
+        self.delta = nn.Parameter(torch.empty(d_model))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the taps from a standard normal distribution."""
+        nn.init.normal_(self.delta)
+
+    def forward(self) -> Tensor:
+        """Return h0_f (D, F), at least float32."""
+        h0 = self.filter()
+        with full_precision(h0):
+            return self.transform.kernel_spectrum(h0) + at_least_float32(self.delta)[:, None]

@@ -1,0 +1,347 @@
+"""Read second: ``OrchidMixer``, the layer. The only place where (B, L, D) and (B, D, L) meet."""
+
+import math
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from orchid.nn.conditioning import CrossConditioning, PhaseConditioning
+from orchid.nn.data_dependent_conv import DataDependentConv
+from orchid.nn.implicit_filter import StaticKernel
+from orchid.nn.short_conv import ShortConv, masked
+from orchid.ops.checks import check_at_least, check_choice, check_fraction, check_mask, check_sequence
+from orchid.ops.depthwise import PADDINGS
+from orchid.ops.spectral_conv import SIGMAS, choose_backend, full_precision, spectral_conv
+from orchid.ops.transforms import NORMS, get_transform
+
+CONDITIONINGS = ("phase", "cross", "static")
+BOUNDARIES = ("circular", "linear")
+GRIDS = ("stretch", "extend")
+
+
+class LinearToChannels(nn.Linear):
+    """A linear layer that writes channels first: W x^T + b, (B, L, in) -> (B, out, L), with no transposed copy."""
+
+    def forward(self, x: Tensor, out_features: int | None = None) -> Tensor:
+        """Project x; with ``out_features``, onto the first that many features only."""
+        weight, bias = self.weight[:out_features], self.bias[:out_features]
+        return torch.baddbmm(bias[:, None], weight.expand(x.shape[0], -1, -1), x.transpose(1, 2))
+
+
+class LinearFromChannels(nn.Linear):
+    """A linear layer that reads channels first: (B, in, L) -> (B, L, out), with no transposed copy."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Project x."""
+        return torch.baddbmm(self.bias, x.transpose(1, 2), self.weight.T.expand(x.shape[0], -1, -1))
+
+
+class OrchidMixer(nn.Module):
+    r"""Orchid's gated data-dependent convolution: a drop-in, bidirectional, O(L log L) replacement for attention.
+
+    With v, s_1, ..., s_(m+1) projections of x, each through a short Conv1d, a chain of order m + 1/2 computes
+
+    .. math::
+        y = s_{m+1} \odot \bigl(h_m * (s_m \odot \cdots (h_1 * (s_1 \odot v)))\bigr),
+        \qquad h_i = h_{0,i} + h_{x,i}(u_i),
+
+    and projects y back. Each kernel is a static implicit filter h0 plus a conditioning network of the data:
+
+    - ``"phase"``, Type I (eq. adaconv1):  hx_f = Conv1d_f(\|T(Conv1d_t(u))\|);
+    - ``"cross"``, Type II (eq. adaconv2): hx_f = Conv1d_f(conj(T(Conv1d_k(u))) * sigma(T(Conv1d_q(u))));
+    - ``"static"``: no hx, the control.
+
+    The first stage is conditioned on v before its short convolution (or on ``context``), later ones on their input.
+
+    The operator lives on a fixed length N = ``max_length``: a shorter input is one whose tail is masked, so padding
+    never changes a valid output. The price is that an input of length L < N costs as much in the transforms as one
+    of length N. The layer is not causal and cannot be made so.
+
+    Args:
+        d_model: D, channels in and out.
+        max_length: N, the longest input.
+        order: m; the paper's chain "of order 1.5" is ``order=1``.
+        conditioning: "phase", "cross" or "static".
+        transform: "dft" or "dct" (DCT-II).
+        norm: scaling of the transform inside the conditioning network, "ortho" or "backward".
+        boundary: "circular" (transform length n = N) or "linear" (n = 2 N, nothing wraps around).
+        kernel_size: K of every short Conv1d, odd.
+        spatial_layers: Conv1d layers in time of the conditioning network.
+        spectral_layers: Conv1d layers over bins of the conditioning network.
+        sigma: nonlinearity of "cross": "identity", "tanh", "sigmoid", "softsign" or "softshrink".
+        short_padding: "causal", "same" or "circular" (causal, wrapped at N: the layer then commutes with shifts).
+        residual_conv: add a static long convolution of the un-projected input before the output projection.
+        filter_embedding: size of the static kernel's positional embedding, odd.
+        filter_width: hidden size of the static kernel's network.
+        dropout: on the output.
+        backend: "auto", "torch" or "triton".
+        filter_grid: length of the time grid the static kernel was trained on, when that is not ``max_length``
+            (``resample(..., grid="extend")`` sets it).
+
+    Shape:
+        x (B, L, D) with L <= N -> (B, L, D).
+
+    Example:
+        >>> mixer = OrchidMixer(d_model=16, max_length=128)
+        >>> mixer(torch.randn(2, 100, 16)).shape
+        torch.Size([2, 100, 16])
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        max_length: int,
+        *,
+        order: int = 1,
+        conditioning: str = "phase",
+        transform: str = "dft",
+        norm: str = "ortho",
+        boundary: str = "circular",
+        kernel_size: int = 3,
+        spatial_layers: int = 1,
+        spectral_layers: int = 1,
+        sigma: str = "identity",
+        short_padding: str = "causal",
+        residual_conv: bool = False,
+        filter_embedding: int = 5,
+        filter_width: int = 64,
+        dropout: float = 0.0,
+        backend: str = "auto",
+        filter_grid: float | None = None,
+    ) -> None:
+        super().__init__()
+        self.d_model = check_at_least("d_model", d_model, 1)
+        self.max_length = check_at_least("max_length", max_length, 1)
+        self.order = check_at_least("order", order, 1)
+        self.conditioning = check_choice("conditioning", conditioning, CONDITIONINGS)
+        self.transform = get_transform(transform)
+        self.norm = check_choice("norm", norm, NORMS)
+        self.boundary = check_choice("boundary", boundary, BOUNDARIES)
+        self.kernel_size = check_at_least("kernel_size", kernel_size, 1)
+        if kernel_size % 2 == 0:
+            raise ValueError(f"kernel_size={kernel_size} must be odd: the frequency Conv1d is centred on its bin")
+        self.spatial_layers = check_at_least("spatial_layers", spatial_layers, 0)
+        self.spectral_layers = check_at_least("spectral_layers", spectral_layers, 0)
+        self.sigma = check_choice("sigma", sigma, SIGMAS)
+        if sigma != "identity" and conditioning != "cross":
+            raise ValueError(f"sigma={sigma!r} belongs to conditioning='cross', not to {conditioning!r}")
+        self.short_padding = check_choice("short_padding", short_padding, PADDINGS)
+        self.filter_embedding, self.filter_width = filter_embedding, filter_width
+        self.backend = backend
+        choose_backend(backend)
+        if filter_grid is not None and not filter_grid > 0:
+            raise ValueError(f"filter_grid={filter_grid!r} must be a positive length")
+        self.filter_grid = filter_grid
+
+        self.n = max_length if boundary == "circular" else 2 * max_length
+        streams = order + 2
+        self.in_proj = LinearToChannels(d_model, streams * d_model)
+        self.short_conv = ShortConv(streams * d_model, max_length, kernel_size, padding=short_padding)
+        self.stages = nn.ModuleList(
+            DataDependentConv(self._static_kernel(), self._conditioning(), n=self.n, transform=self.transform)
+            for _ in range(order)
+        )
+        self.residual_conv = (
+            DataDependentConv(self._static_kernel(), None, n=self.n, transform=self.transform)
+            if residual_conv
+            else None
+        )
+        self.out_proj = LinearFromChannels(d_model, d_model)
+        self.dropout = nn.Dropout(check_fraction("dropout", dropout))
+
+    def forward(
+        self,
+        x: Tensor,
+        mask: Tensor | None = None,
+        context: Tensor | None = None,
+        context_mask: Tensor | None = None,
+    ) -> Tensor:
+        """Mix x along its length.
+
+        Args:
+            x: (B, L, D), L <= max_length.
+            mask: (B, L) bool, True at real tokens, anywhere; None is all True. What stands at a masked position,
+                NaN included, reaches no valid output; the output there has no meaning.
+            context: (B, M, D), M <= max_length: the sequence that conditions the kernel in place of x.
+            context_mask: (B, M) bool beside ``context``.
+
+        Returns:
+            (B, L, D).
+        """
+        x, z, gates, u, pad, u_pad = self._streams(x, mask, context, context_mask)
+        for stage, gate in zip(self.stages, gates[:-1], strict=True):
+            z = masked(stage(gate * z, u, u_pad), pad)
+            u, u_pad = z, pad
+        y = gates[-1] * z
+        if self.residual_conv is not None:
+            y = y + self.residual_conv(x.transpose(1, 2))
+        return self.dropout(self.out_proj(y))
+
+    def kernel(
+        self,
+        x: Tensor,
+        mask: Tensor | None = None,
+        context: Tensor | None = None,
+        context_mask: Tensor | None = None,
+        *,
+        stage: int = 1,
+    ) -> Tensor:
+        """Return the kernel h0 + hx of a stage in time, (B, D, n): lags 0 ... n - 1, negative lags wrapped."""
+        if not 1 <= stage <= self.order:
+            raise ValueError(f"stage={stage} must lie in 1 ... order={self.order}")
+        _, z, gates, u, pad, u_pad = self._streams(x, mask, context, context_mask)
+        for previous, gate in zip(self.stages[: stage - 1], gates, strict=False):
+            z = masked(previous(gate * z, u, u_pad), pad)
+            u, u_pad = z, pad
+        h_f = self._spectrum(stage, u, u_pad)
+        with full_precision(h_f):
+            return self.transform.kernel(h_f, self.n)
+
+    def values(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Return the short-convolved v, (B, L, D)."""
+        return self._streams(x, mask, None, None)[1].transpose(1, 2)
+
+    def mixing_matrix(
+        self,
+        x: Tensor,
+        mask: Tensor | None = None,
+        context: Tensor | None = None,
+        channel: int = 0,
+        context_mask: Tensor | None = None,
+    ) -> Tensor:
+        """Return A = diag(s_2) Conv(h) diag(s_1) of one channel, (B, L, L): what attention maps are to attention.
+
+        ``A @ values(x)[..., channel]`` is that channel before residual convolution and output projection.
+        """
+        if self.order != 1:
+            raise ValueError(f"mixing_matrix needs order=1; this layer has order={self.order}")
+        if not 0 <= channel < self.d_model:
+            raise ValueError(f"channel={channel} must lie in 0 ... {self.d_model - 1}")
+        _, _, (s1, s2), u, _, u_pad = self._streams(x, mask, context, context_mask)
+        h_f = self._spectrum(1, u, u_pad)[:, channel, None]  # (B, 1, F)
+        length = x.shape[1]
+        with full_precision(h_f):
+            impulses = torch.eye(length, device=h_f.device, dtype=h_f.real.dtype if h_f.is_complex() else h_f.dtype)
+            responses = spectral_conv(impulses[None], h_f, n=self.n, transform=self.transform)  # (B, source, target)
+        matrix = responses.transpose(1, 2).to(s1.dtype)
+        return s2[:, channel, :, None] * matrix * s1[:, channel, None, :]
+
+    @torch.no_grad()
+    def resample(self, max_length: int, *, grid: str = "stretch") -> Self:
+        """Return this layer for another ``max_length``; the same length gives the same layer.
+
+        ``grid="stretch"`` stretches the static kernel's time grid with the length, keeping its response in cycles per
+        sequence; ``"extend"`` keeps it in cycles per token and continues it to larger lags. Either way the taps of
+        the frequency Conv1d now span another bandwidth (their bins lie closer or further apart), so a resampled
+        layer is a starting point for training, not the same function.
+        """
+        check_choice("grid", grid, GRIDS)
+        check_at_least("max_length", max_length, 1)
+        ratio = max_length / self.max_length
+        options = self._options()
+        if grid == "extend":
+            options["filter_grid"] = self.filter_grid or float(self.max_length)
+        elif self.filter_grid is not None:
+            options["filter_grid"] = self.filter_grid * ratio
+        layer = type(self)(self.d_model, max_length, **options)
+        layer.to(device=self.out_proj.weight.device, dtype=self.out_proj.weight.dtype)
+        layer.load_state_dict(self.state_dict())
+        # The filter divides by sqrt(n); a stretched kernel must divide by n to keep its spectrum, an extended
+        # one by what it had.
+        scale = math.sqrt(ratio) if grid == "extend" else 1 / math.sqrt(ratio)
+        for module in layer.modules():
+            if isinstance(module, StaticKernel):
+                module.filter.output.mul_(scale)
+        return layer.train(self.training)
+
+    def extra_repr(self) -> str:
+        """Show the options in ``print(module)``."""
+        return f"{self.d_model}, {self.max_length}, " + ", ".join(f"{k}={v!r}" for k, v in self._options().items())
+
+    def _options(self) -> dict[str, Any]:
+        return {
+            "order": self.order,
+            "conditioning": self.conditioning,
+            "transform": self.transform.name,
+            "norm": self.norm,
+            "boundary": self.boundary,
+            "kernel_size": self.kernel_size,
+            "spatial_layers": self.spatial_layers,
+            "spectral_layers": self.spectral_layers,
+            "sigma": self.sigma,
+            "short_padding": self.short_padding,
+            "residual_conv": self.residual_conv is not None,
+            "filter_embedding": self.filter_embedding,
+            "filter_width": self.filter_width,
+            "dropout": self.dropout.p,
+            "backend": self.backend,
+            "filter_grid": self.filter_grid,
+        }
+
+    def _static_kernel(self) -> StaticKernel:
+        grid = None if self.filter_grid is None else self.filter_grid * self.n / self.max_length
+        return StaticKernel(
+            self.d_model,
+            self.n,
+            transform=self.transform,
+            embedding=self.filter_embedding,
+            width=self.filter_width,
+            grid=grid,
+        )
+
+    def _conditioning(self) -> nn.Module | None:
+        if self.conditioning == "static":
+            return None
+        common: dict[str, Any] = {
+            "n": self.n,
+            "transform": self.transform,
+            "norm": self.norm,
+            "kernel_size": self.kernel_size,
+            "spatial_layers": self.spatial_layers,
+            "spectral_layers": self.spectral_layers,
+            "padding": self.short_padding,
+        }
+        if self.conditioning == "cross":
+            return CrossConditioning(self.d_model, self.max_length, sigma=self.sigma, **common)
+        return PhaseConditioning(self.d_model, self.max_length, **common)
+
+    def _spectrum(self, stage: int, u: Tensor, u_pad: Tensor | None) -> Tensor:
+        """Return h_f of a stage as (B, D, F), also where it is the same for every sample."""
+        h_f: Tensor = self.stages[stage - 1].spectrum(u, u_pad)  # type: ignore[operator]
+        return h_f.expand(u.shape[0], -1, -1)
+
+    def _streams(
+        self, x: Tensor, mask: Tensor | None, context: Tensor | None, context_mask: Tensor | None
+    ) -> tuple[Tensor, Tensor, tuple[Tensor, ...], Tensor, Tensor | None, Tensor | None]:
+        """Check, mask, project and short-convolve.
+
+        Returns x with its masked positions zeroed, v and the gates (B, D, L), the conditioning sequence u (B, D, M),
+        and the padding (B, 1, L) and (B, 1, M) of the two, True where masked.
+        """
+        x, pad = self._checked("x", x, "mask", mask)
+        projected = masked(self.in_proj(x), pad)
+        if context is None:
+            if context_mask is not None:
+                raise ValueError("context_mask was given without context")
+            u, u_pad = projected[:, : self.d_model], pad
+        else:
+            if self.conditioning == "static":
+                raise ValueError("context was given, but conditioning='static' has no kernel to condition")
+            if context.shape[0] != x.shape[0]:
+                raise ValueError(f"context has batch {context.shape[0]}; expected that of x, {x.shape[0]}")
+            context, u_pad = self._checked("context", context, "context_mask", context_mask)
+            u = masked(self.in_proj(context, self.d_model), u_pad)
+        v, *gates = self.short_conv(projected, pad).split(self.d_model, dim=1)
+        return x, v, tuple(gates), u, pad, u_pad
+
+    def _checked(self, name: str, x: Tensor, mask_name: str, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        check_sequence(name, x, self.d_model, self.max_length)
+        check_mask(mask_name, mask, x)
+        dtype = self.in_proj.weight.dtype
+        if x.dtype != dtype and not torch.is_autocast_enabled(x.device.type):
+            raise ValueError(f"{name} has dtype {x.dtype}; expected {dtype}, that of the layer (or use autocast)")
+        if mask is None:
+            return x, None
+        pad = ~mask
+        return x.masked_fill(pad[..., None], 0.0), pad[:, None]

@@ -1,0 +1,56 @@
+"""Errors at the boundary: each names the argument, its value and what would be right."""
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+
+def check_choice(name: str, value: str, choices: Iterable[str]) -> str:
+    """Return ``value`` if it is one of ``choices``."""
+    known = list(choices)
+    if value not in known:
+        raise ValueError(f"{name}={value!r} is not one of {', '.join(map(repr, known))}")
+    return value
+
+
+def check_at_least(name: str, value: int, minimum: int) -> int:
+    """Return ``value`` if it is an integer of at least ``minimum``."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
+        raise ValueError(f"{name}={value!r} must be an integer of at least {minimum}")
+    return value
+
+
+def check_fraction(name: str, value: float) -> float:
+    """Return ``value`` if it lies in [0, 1)."""
+    if not 0.0 <= value < 1.0:
+        raise ValueError(f"{name}={value!r} must lie in [0, 1)")
+    return value
+
+
+def check_sequence(name: str, x: Tensor, d_model: int, max_length: int) -> None:
+    """Accept ``x`` only as (B, L, d_model) floating point with 1 <= L <= max_length."""
+    shape = tuple(x.shape)
+    if x.ndim != 3 or x.shape[2] != d_model:
+        raise ValueError(f"{name} has shape {shape}; expected (batch, length, d_model={d_model})")
+    if not x.is_floating_point():
+        raise ValueError(f"{name} has dtype {x.dtype}; expected a floating point tensor")
+    if x.shape[1] < 1:
+        raise ValueError(f"{name} has shape {shape}; expected a length of at least 1")
+    if x.shape[1] > max_length:
+        raise ValueError(
+            f"{name} has length {x.shape[1]}, longer than max_length={max_length}; "
+            "build the layer with a larger max_length, or use resample() on a trained OrchidMixer"
+        )
+
+
+def check_mask(name: str, mask: Tensor | None, x: Tensor) -> None:
+    """Accept ``mask`` only as (B, L) bool beside ``x`` (B, L, D), True = real token."""
+    if mask is None:
+        return
+    if mask.dtype != torch.bool:
+        raise ValueError(f"{name} has dtype {mask.dtype}; expected torch.bool with True at real tokens")
+    if mask.ndim != 2 or mask.shape[0] != x.shape[0] or mask.shape[1] != x.shape[1]:
+        raise ValueError(f"{name} has shape {tuple(mask.shape)}; expected {tuple(x.shape[:2])} (batch, length)")
+    if mask.device != x.device:
+        raise ValueError(f"{name} is on {mask.device}; expected {x.device}, where its sequence is")

@@ -1,0 +1,1 @@
+"""Tasks: the data, the loss and the metric of one experiment each."""
