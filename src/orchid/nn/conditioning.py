@@ -1,11 +1,9 @@
 """The conditioning networks hx_f(u): a kernel spectrum computed from a sequence, blind to its circular shifts."""
 
-import math
-
 import torch
 from torch import Tensor, nn
 
-from orchid.nn.short_conv import ShortConv
+from orchid.nn.short_conv import ShortConv, unit_gain_
 from orchid.ops.depthwise import depthwise_conv_bins
 from orchid.ops.spectral_conv import at_least_float32, cross_spectrum, full_precision, phase_spectrum
 from orchid.ops.transforms import Transform
@@ -39,10 +37,8 @@ class SpectralConv(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw taps as ``torch.nn.Conv1d`` does: uniform in +-1 / sqrt(K)."""
-        if self.weight.numel():
-            bound = 1 / math.sqrt(self.weight.shape[2])
-            nn.init.uniform_(self.weight, -bound, bound)
+        """Draw taps of unit gain."""
+        unit_gain_(self.weight)
 
     def forward(self, z: Tensor) -> Tensor:
         """Convolve z (B, D, F), real or complex."""

@@ -64,12 +64,12 @@ class ImplicitFilter(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw weights and biases uniform in +-1 / sqrt(fan in), frequencies at their constant."""
+        """Draw hidden weights and biases uniform in +-1 / sqrt(fan in), the output for unit variance."""
         for weight, bias in zip(self.weights, self.biases, strict=True):
             bound = 1 / math.sqrt(weight.shape[1])
             nn.init.uniform_(weight, -bound, bound)
             nn.init.uniform_(bias, -bound, bound)
-        bound = 1 / math.sqrt(self.width)
+        bound = math.sqrt(6 / self.width)  # a sine has variance 1/2
         nn.init.uniform_(self.output, -bound, bound)
         nn.init.constant_(self.frequency, FREQUENCY)
 
@@ -120,8 +120,8 @@ class StaticKernel(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the taps from a standard normal distribution."""
-        nn.init.normal_(self.delta)
+        """Draw small taps: a large one hides the kernel at the start."""
+        nn.init.normal_(self.delta, std=0.1)
 
     def forward(self) -> Tensor:
         """Return h0_f (D, F), at least float32."""

@@ -16,6 +16,12 @@ def masked(x: Tensor, pad: Tensor | None) -> Tensor:
     return x if pad is None else x.masked_fill_(pad, 0.0)
 
 
+def unit_gain_(taps: Tensor) -> None:
+    """Draw taps (..., K) uniform with variance 1 / K."""
+    bound = math.sqrt(3 / taps.shape[-1])
+    nn.init.uniform_(taps, -bound, bound)
+
+
 class ShortConv(nn.Module):
     """Depthwise convolution of K taps along time, (B, D, L) -> (B, D, L), re-masked.
 
@@ -41,11 +47,10 @@ class ShortConv(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw taps as ``torch.nn.Conv1d`` does: uniform in +-1 / sqrt(K)."""
-        bound = 1 / math.sqrt(self.weight.shape[1])
-        nn.init.uniform_(self.weight, -bound, bound)
+        """Draw taps of unit gain: a white input keeps its variance. Biases start at zero."""
+        unit_gain_(self.weight)
         if self.bias is not None:
-            nn.init.uniform_(self.bias, -bound, bound)
+            nn.init.zeros_(self.bias)
 
     def forward(self, x: Tensor, pad: Tensor | None = None) -> Tensor:
         """Convolve x (B, D, L); ``pad`` (B, 1, L) is True at masked positions."""

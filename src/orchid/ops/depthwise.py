@@ -25,9 +25,9 @@ def depthwise_conv_time(
     if padding == "same":
         x = F.pad(x, (width // 2, width // 2))
     elif padding == "circular" and period - length < width - 1:
-        past = [(t % period) for t in range(1 - width, 0)]
-        full = F.pad(x, (0, period - length))
-        x = torch.cat((full[..., past], x), dim=-1)
+        turns = -(-(width - 1) // period)  # a long kernel on a short circle goes round more than once
+        past = F.pad(x, (0, period - length)).repeat(1, 1, turns)
+        x = torch.cat((past[..., turns * period - width + 1 :], x), dim=-1)
     else:
         x = F.pad(x, (width - 1, 0))
     return F.conv1d(x, taps.unsqueeze(1), bias, groups=channels)

@@ -137,9 +137,8 @@ class DCT:
         """Factors (n,) between sum_t x[t] cos(...) and the coefficients."""
         if norm == "backward":
             return like.new_full((n,), 2.0)
-        scale = like.new_full((n,), math.sqrt(2.0 / n))
-        scale[0] = math.sqrt(1.0 / n)
-        return scale
+        k = torch.arange(n, device=like.device)
+        return like.new_full((n,), math.sqrt(2.0 / n)).masked_fill(k == 0, math.sqrt(1.0 / n))
 
 
 TRANSFORMS: dict[str, Transform] = {"dft": DFT(), "dct": DCT()}

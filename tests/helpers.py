@@ -1,0 +1,99 @@
+"""What the tests share: a named comparison, and the mixer written with the reference functions."""
+
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from orchid import OrchidMixer
+from orchid.nn.conditioning import CrossConditioning, PhaseConditioning
+from orchid.nn.implicit_filter import StaticKernel
+from orchid.ops import reference
+
+# Error relative to the reference's root mean square. float64: a few thousand roundings of 1e-16; float32: of 6e-8.
+# Gradients of parameters sum over batch and length, which costs a further factor.
+TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-5}
+
+
+def relative_error(actual: Tensor, expected: Tensor) -> float:
+    """Root mean square of the difference over that of the expected value."""
+    wide = torch.complex128 if expected.is_complex() else torch.float64
+    actual, expected = actual.detach().to(wide), expected.detach().to(wide)
+    scale = expected.abs().square().mean().sqrt()
+    return float((actual - expected).abs().square().mean().sqrt() / scale.clamp_min(1e-30))
+
+
+def assert_close(name: str, actual: Tensor, expected: Tensor, tolerance: float | None = None) -> None:
+    assert actual.shape == expected.shape, f"{name}: shape {tuple(actual.shape)}, expected {tuple(expected.shape)}"
+    assert torch.isfinite(actual).all(), f"{name}: not finite"
+    limit = TOLERANCE[actual.real.dtype] if tolerance is None else tolerance
+    if expected.detach().abs().max() == 0:
+        assert actual.detach().abs().max() <= limit, f"{name}: expected zero, worst {actual.abs().max():.2e}"
+        return
+    error = relative_error(actual, expected)
+    worst = (actual - expected).detach().abs().flatten().argmax().item()
+    assert error <= limit, f"{name}: relative error {error:.2e} > {limit:.0e}, worst at flat index {worst}"
+
+
+def static_spectrum(static: StaticKernel, n: int, kind: str) -> Tensor:
+    filter_ = static.filter
+    h0 = reference.static_kernel(
+        [*filter_.weights, filter_.output], list(filter_.biases), filter_.frequency, n=n, grid=filter_.grid
+    )
+    return reference.spectrum_from_kernel(h0, kind) + static.delta[:, None]
+
+
+def reference_mixer(
+    mixer: OrchidMixer,
+    x: Tensor,
+    mask: Tensor | None = None,
+    context: Tensor | None = None,
+    context_mask: Tensor | None = None,
+) -> Tensor:
+    """Compute ``mixer(x, mask, context, context_mask)`` with ``ops/reference.py`` alone, padding to N by hand."""
+    kind, n, length, width = mixer.transform.name, mixer.n, mixer.max_length, mixer.d_model
+    batch = x.shape[0]
+
+    def padded(sequence: Tensor, valid: Tensor | None) -> tuple[Tensor, Tensor]:
+        keep = torch.ones(sequence.shape[:2], dtype=torch.bool) if valid is None else valid
+        keep = reference.zero_pad(keep, length)
+        sequence = reference.zero_pad(sequence.transpose(1, 2), length)
+        return torch.where(keep[:, None], sequence, 0.0), keep[:, None].to(sequence.dtype)
+
+    def project(sequence: Tensor, keep: Tensor) -> Tensor:
+        weight, bias = mixer.in_proj.weight, mixer.in_proj.bias
+        return (torch.einsum("oi,bil->bol", weight, sequence) + bias[:, None]) * keep
+
+    def spectrum(stage: torch.nn.Module, keep: Tensor, u: Tensor) -> Tensor:
+        h_f = static_spectrum(stage.static, n, kind).expand(batch, -1, -1)
+        network = stage.conditioning
+        common = {"n": n, "kind": kind, "norm": mixer.norm, "padding": mixer.short_padding, "keep": keep}
+        if isinstance(network, PhaseConditioning):
+            spatial = [layer.weight for layer in network.spatial]
+            h_f = h_f + reference.phase_conditioning(u, spatial, list(network.spectral.weight), **common)
+        elif isinstance(network, CrossConditioning):
+            key, query = [layer.weight for layer in network.key], [layer.weight for layer in network.query]
+            h_f = h_f + reference.cross_conditioning(
+                u, key, query, list(network.spectral.weight), nonlinearity=mixer.sigma, **common
+            )
+        return h_f
+
+    x_n, keep = padded(x, mask)
+    projected = project(x_n, keep)
+    if context is None:
+        u, u_keep = projected[:, :width], keep
+    else:
+        c_n, u_keep = padded(context, context_mask)
+        u = project(c_n, u_keep)[:, :width]
+    short = reference.short_convolution(
+        projected, mixer.short_conv.weight, mixer.short_conv.bias, padding=mixer.short_padding
+    )
+    v, *gates = (short * keep).split(width, dim=1)
+    keeps = [u_keep] + [keep] * (mixer.order - 1)
+    spectra = [partial(spectrum, stage, k) for stage, k in zip(mixer.stages, keeps, strict=True)]
+    y = reference.gated_chain(v, gates, u, spectra, kind=kind, boundary=mixer.boundary, keep=keep)
+    if mixer.residual_conv is not None:
+        h_f = static_spectrum(mixer.residual_conv.static, n, kind).expand(batch, -1, -1)
+        y = y + reference.data_dependent_convolution(x_n, h_f, kind=kind, boundary=mixer.boundary)
+    y = torch.einsum("oi,bil->blo", mixer.out_proj.weight, y) + mixer.out_proj.bias
+    return y[:, : x.shape[1]]
