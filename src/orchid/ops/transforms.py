@@ -8,7 +8,7 @@ Shapes: x (..., L) real with L <= n, zero padded to n; spectra (..., F) with F =
 """
 
 import math
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -43,6 +43,32 @@ class Transform(Protocol):
         """Return h_f as the spectrum of a real kernel: bins that are their own mirror image are made real."""
 
 
+class _HalfSpectrum(torch.autograd.Function):
+    """``rfft`` with a real inverse transform as its adjoint.
+
+    The library goes through a complex transform of the full spectrum instead, twice the work and the memory. The
+    adjoint of x -> X_k, 0 <= k <= n / 2, is sum_k Re(g_k exp(2 pi i k t / n)); an inverse real transform counts a bin
+    that has a mirror image twice, so those are halved first.
+    """
+
+    @staticmethod
+    def forward(x: Tensor, n: int, norm: str) -> Tensor:
+        return torch.fft.rfft(x, n=n, norm=norm)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, int, str], output: Tensor) -> None:
+        x, ctx.n, ctx.norm = inputs
+        ctx.length = x.shape[-1]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        (grad,), n = gradients, ctx.n
+        k = torch.arange(grad.shape[-1], device=grad.device)
+        count = grad.real.new_full(k.shape, 0.5).masked_fill((2 * k) % n == 0, 1.0)
+        adjoint = "ortho" if ctx.norm == "ortho" else "forward"
+        return torch.fft.irfft(grad * count, n=n, norm=adjoint)[..., : ctx.length], None, None
+
+
 class DFT:
     """Discrete Fourier transform of a real signal, kept as the half spectrum: F = n // 2 + 1 complex bins."""
 
@@ -55,7 +81,7 @@ class DFT:
 
     def forward(self, x: Tensor, n: int, norm: str = "ortho") -> Tensor:
         """Return the half spectrum of x (..., L), zero padded to n."""
-        return torch.fft.rfft(x, n=n, norm=norm)
+        return _HalfSpectrum.apply(x, n, norm)
 
     def inverse(self, x_f: Tensor, n: int) -> Tensor:
         """Return the real signal of an orthonormal half spectrum."""
@@ -63,7 +89,7 @@ class DFT:
 
     def kernel_spectrum(self, h: Tensor) -> Tensor:
         """Return sum_t h[t] exp(-2 pi i k t / n): the convolution theorem's multiplier."""
-        return torch.fft.rfft(h, norm="backward")
+        return _HalfSpectrum.apply(h, h.shape[-1], "backward")
 
     def kernel(self, h_f: Tensor, n: int) -> Tensor:
         """Return the real kernel of a half-spectrum multiplier."""
@@ -101,7 +127,7 @@ class DCT:
         if x.shape[-1] < n:
             x = torch.nn.functional.pad(x, (0, n - x.shape[-1]))
         w = torch.cat((x[..., ::2], x[..., 1::2].flip(-1)), dim=-1)
-        half = torch.fft.rfft(w, norm="backward") * self._twiddle(n, -1, x)
+        half = _HalfSpectrum.apply(w, n, "backward") * self._twiddle(n, -1, x)
         mirrored = half.imag[..., 1 : (n + 1) // 2].flip(-1).neg()
         return torch.cat((half.real, mirrored), dim=-1) * self._scale(n, norm, x)
 
