@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -116,3 +117,30 @@ class SequenceModel(nn.Module):
         for block in self.blocks:
             x = block(x, mask)
         return self.head(self.norm(x))
+
+
+@dataclass(kw_only=True)
+class SequenceConfig:
+    """A sequence model's settings, less those its task knows (lengths, vocabulary, outputs)."""
+
+    d_model: int = 64
+    depth: int = 2
+    mixer: str = "orchid"
+    options: dict[str, Any] = field(default_factory=dict)
+    positions: str = "none"
+    mlp: str = "plain"
+    blocks: int = 1
+    expansion: int = 4
+    dropout: float = 0.0
+
+    def build(
+        self, max_length: int, *, out_features: int, vocab_size: int | None = None, in_features: int | None = None
+    ) -> SequenceModel:
+        """Return the model for a task's sizes."""
+        return SequenceModel(
+            max_length=max_length,
+            out_features=out_features,
+            vocab_size=vocab_size,
+            in_features=in_features,
+            **vars(self),
+        )

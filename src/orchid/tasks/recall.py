@@ -1,15 +1,20 @@
 """Associative recall: key-value pairs from a random dictionary, then a key whose value is asked (section 4.1)."""
 
+from dataclasses import dataclass
+from typing import Any
+
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
+from orchid.models.sequence import SequenceConfig, SequenceModel
 from orchid.ops.checks import check_at_least, check_choice
 
 MASK, PAD = 0, 1
 SPECIAL = 2
 SIGNALS = ("masked", "answer")
 IGNORE = -100
+TEST_BATCH = 500
 # Streams of examples never meet: a batch's seed is its stream's offset plus its index.
 _STREAM = 1 << 60
 
@@ -94,6 +99,60 @@ class Recall:
         return counts.argmax(dim=1)
 
 
-def recall_loss(logits: Tensor, targets: Tensor) -> Tensor:
-    """Return the cross-entropy over the asked positions, logits (B, L, V) and targets (B, L)."""
-    return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), ignore_index=IGNORE)
+class RecallTask:
+    """Recall as the engine sees it: fresh examples every step, a fixed test set of one query each.
+
+    Args:
+        recall: the generator.
+        model: the model's settings.
+        seed: of the training examples.
+        test_size: examples in the test set, the same for every seed.
+    """
+
+    def __init__(self, recall: Recall, model: SequenceConfig, seed: int, test_size: int) -> None:
+        self.recall, self.model, self.seed, self.test_size = recall, model, seed, test_size
+
+    def build_model(self) -> SequenceModel:
+        """Return the model: tokens in, a distribution over the vocabulary at every position out."""
+        vocab_size = self.recall.vocab_size
+        return self.model.build(self.recall.length, vocab_size=vocab_size, out_features=vocab_size)
+
+    def train_batch(self, index: int, size: int, device: Any) -> tuple[Tensor, Tensor]:
+        """Return the tokens and targets of a step."""
+        return self.recall.batch("train", self.seed, index, size, device)
+
+    def loss(self, model: nn.Module, batch: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+        """Return the summed cross-entropy over the asked positions, and their number."""
+        tokens, targets = batch
+        logits = model(tokens).flatten(0, 1).float()
+        total = F.cross_entropy(logits, targets.flatten(), ignore_index=IGNORE, reduction="sum")
+        return total, (targets != IGNORE).sum()
+
+    def evaluate(self, model: nn.Module, device: Any) -> dict[str, float]:
+        """Return the accuracy on the query's value, and that of the best guess without its key."""
+        right = guessed = 0
+        for index, size in enumerate(_chunks(self.test_size, TEST_BATCH)):
+            tokens, targets = self.recall.batch("test", 0, index, size, device)
+            right += int((model(tokens)[:, -1].argmax(dim=-1) == targets[:, -1]).sum())
+            guessed += int((self.recall.best_guess(tokens) == targets[:, -1]).sum())
+        return {"test/accuracy": right / self.test_size, "test/best_guess": guessed / self.test_size}
+
+
+@dataclass(kw_only=True)
+class RecallConfig:
+    """Recall's settings."""
+
+    vocab_size: int
+    length: int
+    signal: str = "masked"
+    mask_share: float = 0.3
+    test_size: int = 2000
+
+    def build(self, model: SequenceConfig, seed: int) -> RecallTask:
+        """Return the task."""
+        recall = Recall(self.vocab_size, self.length, self.signal, self.mask_share)
+        return RecallTask(recall, model, seed, check_at_least("test_size", self.test_size, 1))
+
+
+def _chunks(total: int, size: int) -> list[int]:
+    return [min(size, total - start) for start in range(0, total, size)]

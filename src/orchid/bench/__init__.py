@@ -1,0 +1,1 @@
+"""Benchmarks: speed and memory of the mixers, as ratios within one run."""

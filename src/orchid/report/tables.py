@@ -1,0 +1,119 @@
+"""RESULTS.md and the README's table, rendered from the JSON files of measured runs; no number is typed by hand."""
+
+import json
+import statistics
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from orchid.train.run_folder import atomic
+
+BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
+
+
+def write_report(results: Path, out: Path) -> list[Path]:
+    """Write ``out``/RESULTS.md, and the marked part of ``out``/README.md if there is one; return what was written."""
+    if not results.is_dir():
+        raise ValueError(f"{results} is not a folder of results")
+    runs, benchmarks = load_results(results)
+    report, readme = out / "RESULTS.md", out / "README.md"
+    sections = ["# Results", INTRODUCTION, *_sections(runs, benchmarks)]
+    _write(report, "\n\n".join(sections) + "\n")
+    written = [report]
+    if readme.is_file() and BEGIN in readme.read_text():
+        before, _, rest = readme.read_text().partition(BEGIN)
+        after = rest.partition(END)[2]
+        table = "\n\n".join(_sections(runs, benchmarks, short=True))
+        _write(readme, f"{before}{BEGIN}\n{table}\n{END}{after}")
+        written.append(readme)
+    return written
+
+
+INTRODUCTION = (
+    "Rendered by `orchid report` from the JSON files under `results/`, each of which holds its configuration, seed, "
+    "commit and hardware."
+)
+
+
+def load_results(folder: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the runs and the benchmarks kept under ``folder``."""
+    runs, benchmarks = [], []
+    for path in sorted(folder.rglob("*.json")):
+        try:
+            data = json.loads(path.read_text())
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{path} is damaged and cannot be read ({error})") from None
+        if "rows" in data:
+            benchmarks.append(data)
+        elif "recipe" in data:
+            runs.append(data)
+        else:
+            raise ValueError(f"{path} is neither the result of a run nor a benchmark")
+    return runs, benchmarks
+
+
+def _sections(runs: list[dict[str, Any]], benchmarks: list[dict[str, Any]], short: bool = False) -> list[str]:
+    sections = []
+    demo = [run for run in runs if run["recipe"].startswith("recall/demo-")]
+    if demo:
+        sections.append(("" if short else "## The demo: associative recall on a CPU\n\n") + _demo_table(demo))
+    for benchmark in benchmarks:
+        sections.append(("" if short else "## Runtime of a layer\n\n") + _runtime_table(benchmark))
+    return sections
+
+
+def _demo_table(runs: list[dict[str, Any]]) -> str:
+    task, first = runs[0]["config"]["task"], runs[0]
+    rows = []
+    for recipe in dict.fromkeys(run["recipe"] for run in runs):
+        same = [run for run in runs if run["recipe"] == recipe]
+        model, scores = same[0]["config"]["model"], [100 * run["metrics"]["test/accuracy"] for run in same]
+        name = model["mixer"] + "".join(f", {k}={v}" for k, v in model["options"].items())
+        seconds = statistics.mean(run["seconds"] for run in same)
+        rows.append([name, _spread(scores), str(len(same)), f"{same[0]['parameters']:,}", f"{seconds:.0f}"])
+    rows.sort(key=lambda row: row[0], reverse=True)
+    guess = [100 * run["metrics"]["test/best_guess"] for run in runs]
+    rows.append(["best guess that only knows which values occur", f"{statistics.mean(guess):.1f}", "", "", ""])
+    caption = (
+        f"Associative recall, vocabulary {task['vocab_size']}, length {task['length']}, training signal "
+        f"`{task['signal']}`, {first['steps']} steps of {first['config']['train']['batch_size']}, "
+        f"on {first['hardware']['threads']} threads of a CPU ({first['hardware']['cpu']}):"
+    )
+    table = _markdown(["model", "right answers (%), mean (worst to best)", "seeds", "parameters", "seconds"], rows)
+    return f"{caption}\n\n{table}"
+
+
+def _runtime_table(benchmark: dict[str, Any]) -> str:
+    rows, facts = benchmark["rows"], benchmark["hardware"]
+    attention = {row["length"]: row for row in rows if row["mixer"] == "attention"}
+    lines = []
+    for row in rows:
+        base = attention.get(row["length"])
+        if row["mixer"] == "attention" or base is None:
+            continue
+        cells = [f"{row['length']:,}", row["mixer"]]
+        for key in ("forward_ms", "forward_backward_ms"):
+            cells += [f"{row[key]:.1f}", f"{base[key]:.1f}", f"{base[key] / row[key]:.1f}x"]
+        lines.append(cells)
+    where = facts.get("gpu") or f"{facts['threads']} threads of a CPU ({facts['cpu']})"
+    caption = (
+        f"Whole layer, d_model {rows[0]['d_model']}, batch {rows[0]['batch']}, {rows[0]['dtype']}, on {where}, "
+        "milliseconds and how many times faster than attention in the same run:"
+    )
+    header = ["length", "mixer", "forward", "attention", "faster", "forward + backward", "attention", "faster"]
+    return f"{caption}\n\n{_markdown(header, lines)}"
+
+
+def _spread(values: list[float]) -> str:
+    mean = f"{statistics.mean(values):.1f}"
+    return mean if len(values) == 1 else f"{mean} ({min(values):.1f} to {max(values):.1f})"
+
+
+def _markdown(header: list[str], rows: Iterable[list[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _write(path: Path, text: str) -> None:
+    with atomic(path) as temporary:
+        temporary.write_text(text)

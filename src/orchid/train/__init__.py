@@ -1,0 +1,1 @@
+"""One training engine for every task: progress, metrics, evaluation, atomic checkpoints, exact resume."""

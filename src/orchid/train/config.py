@@ -1,0 +1,186 @@
+"""Experiments as typed data: what a recipe returns, ``--set`` changes and a run folder stores."""
+
+import dataclasses
+import difflib
+import json
+import types
+import typing
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from torch import Tensor, nn
+
+SCHEDULES = ("constant", "cosine", "linear")
+PRECISIONS = ("no", "bf16", "fp16")
+
+
+class Task(Protocol):
+    """The data, the loss and the metric of one experiment, as the engine sees them."""
+
+    def build_model(self) -> nn.Module:
+        """Return the model, freshly initialised from the global random state."""
+
+    def train_batch(self, index: int, size: int, device: Any) -> tuple[Tensor, ...]:
+        """Return the batch of a step, a pure function of its index; examples along the first axis."""
+
+    def loss(self, model: nn.Module, batch: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+        """Return the summed loss and the number of terms in the sum."""
+
+    def evaluate(self, model: nn.Module, device: Any) -> dict[str, float]:
+        """Return the test metrics of the model, which is in evaluation mode."""
+
+
+class TaskConfig(Protocol):
+    """A task's settings."""
+
+    def build(self, model: Any, seed: int) -> Task:
+        """Return the task for a model's settings and a seed."""
+
+
+@dataclass(kw_only=True)
+class TrainConfig:
+    """How to train.
+
+    Attributes:
+        steps: optimizer steps.
+        batch_size: examples a step, over all processes and accumulated pieces together.
+        learning_rate: peak learning rate.
+        warmup: steps of linear warm-up.
+        schedule: what follows: "constant", or "cosine" or "linear" decay to zero at the last step.
+        weight_decay: decoupled, on the matrices of linear layers only.
+        beta2: Adam's second-moment decay.
+        clip: largest gradient norm; 0 does not clip.
+        accumulate: pieces a batch is cut into to save memory.
+        precision: "no", "bf16" or "fp16" autocast.
+        log_every: steps between entries of metrics.jsonl.
+        evaluate_every: steps between evaluations; the last step is always evaluated.
+        checkpoint_every: steps between checkpoints.
+    """
+
+    steps: int
+    batch_size: int
+    learning_rate: float
+    warmup: int = 0
+    schedule: str = "cosine"
+    weight_decay: float = 0.0
+    beta2: float = 0.999
+    clip: float = 1.0
+    accumulate: int = 1
+    precision: str = "no"
+    log_every: int = 50
+    evaluate_every: int = 500
+    checkpoint_every: int = 500
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch_size", "accumulate", "log_every", "evaluate_every", "checkpoint_every"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"train.{name}={getattr(self, name)!r} must be at least 1")
+        for name in ("learning_rate", "warmup", "weight_decay", "clip"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"train.{name}={getattr(self, name)!r} must not be negative")
+        for name, choices in (("schedule", SCHEDULES), ("precision", PRECISIONS)):
+            if getattr(self, name) not in choices:
+                raise ValueError(f"train.{name}={getattr(self, name)!r} is not one of {', '.join(choices)}")
+        if self.batch_size % self.accumulate:
+            raise ValueError(f"train.accumulate={self.accumulate} must divide train.batch_size={self.batch_size}")
+
+
+@dataclass(kw_only=True)
+class Experiment:
+    """Everything that determines a run.
+
+    Attributes:
+        recipe: the recipe's name.
+        task: the task's settings.
+        model: the model's settings.
+        train: the training's settings.
+        seed: of the initialisation, the data and dropout.
+        paper: metrics the paper reports for this row, as fractions.
+    """
+
+    recipe: str
+    task: Any
+    model: Any
+    train: TrainConfig
+    seed: int = 0
+    paper: dict[str, float] = field(default_factory=dict)
+
+    def build(self) -> Task:
+        """Return the task."""
+        task: Task = self.task.build(self.model, self.seed)
+        return task
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings as plain data."""
+        return dataclasses.asdict(self)
+
+
+def apply_override(experiment: Experiment, assignment: str) -> None:
+    """Apply ``a.b=value``, in place; an unknown key or a value of the wrong type is an error that names the right."""
+    path, separator, text = assignment.partition("=")
+    if not separator or not path:
+        raise ValueError(f"--set {assignment!r} is not of the form key=value, such as train.steps=100")
+    *parents, last = path.split(".")
+    target: Any = experiment
+    for depth, key in enumerate(parents):
+        _known(target, key, ".".join(parents[:depth]))
+        target = target[key] if isinstance(target, dict) else getattr(target, key)
+    if isinstance(target, dict):
+        target[last] = _literal(text)
+        return
+    _known(target, last, ".".join(parents))
+    if last == "recipe" or dataclasses.is_dataclass(getattr(target, last)):
+        raise ValueError(f"{path!r} cannot be set; set the keys below it, or choose another recipe")
+    kind = typing.get_type_hints(type(target))[last]
+    setattr(target, last, _coerce(path, text, kind))
+    if hasattr(target, "__post_init__"):
+        target.__post_init__()
+
+
+def _known(target: Any, key: str, path: str) -> None:
+    if isinstance(target, dict):
+        names = list(target)
+    elif dataclasses.is_dataclass(target):
+        names = [f.name for f in dataclasses.fields(target)]
+    else:
+        raise ValueError(f"{path!r} has no keys below it")
+    if key not in names:
+        near = difflib.get_close_matches(key, names, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        where = f"{path!r}" if path else "the configuration"
+        raise ValueError(f"{where} has no key {key!r}{hint} (it has {', '.join(names)})")
+
+
+def _literal(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text
+
+
+def _coerce(path: str, text: str, kind: Any) -> Any:
+    value = _literal(text)
+    options = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
+    for option in options:
+        if option is type(None) and value is None:
+            return None
+        if option is float and isinstance(value, int | float) and not isinstance(value, bool):
+            return float(value)
+        if option is str:
+            return text
+        origin = typing.get_origin(option) or option
+        if isinstance(value, origin) and isinstance(value, bool) == (origin is bool):
+            return value
+    wanted = " or ".join(getattr(option, "__name__", str(option)) for option in options)
+    raise ValueError(f"{path}={text!r} must be of type {wanted}")
+
+
+def replace_settings(target: Any, stored: dict[str, Any]) -> None:
+    """Set every field of a configuration from stored plain data, in place."""
+    for name, value in stored.items():
+        _known(target, name, type(target).__name__)
+        current = getattr(target, name)
+        if dataclasses.is_dataclass(current):
+            replace_settings(current, value)
+        else:
+            setattr(target, name, value)

@@ -1,0 +1,230 @@
+"""The training loop, for one process or many, on accelerate."""
+
+import time
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor, nn
+
+from orchid.train.config import Experiment, Task
+from orchid.train.environment import commit, hardware
+from orchid.train.optim import build_optimizer, learning_rate
+from orchid.train.progress import Progress
+from orchid.train.run_folder import (
+    RunFolder,
+    load_optimizer_tensors,
+    load_tensors,
+    optimizer_tensors,
+    save_tensors,
+    write_json,
+)
+from orchid.train.stopping import Stopper
+
+
+@dataclass
+class Outcome:
+    """How a call of ``train`` ended.
+
+    ``result`` is None and ``stopped`` says why ("time limit", "interrupt", "termination") when it ended before the
+    last step; the run can then be resumed.
+    """
+
+    folder: Path
+    step: int
+    result: dict[str, Any] | None
+    stopped: str | None = None
+
+
+class Diverged(RuntimeError):
+    """The loss is no longer finite."""
+
+
+class Engine:
+    """One run: builds the model, restores it, trains it, keeps its folder.
+
+    Args:
+        experiment: what to run.
+        out: the run's folder.
+        resume: continue the run that the folder holds; a folder without one starts afresh.
+        time_limit: minutes after which to stop with a checkpoint, or None.
+        cpu: stay on the CPU even where there is a GPU.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        out: Path,
+        *,
+        resume: bool = False,
+        time_limit: float | None = None,
+        cpu: bool = False,
+    ) -> None:
+        self.experiment, self.config = experiment, experiment.train
+        self.folder = RunFolder(out)
+        self.stopper = Stopper(time_limit)
+        self.accelerator = Accelerator(cpu=cpu, mixed_precision=self.config.precision)
+        if self.accelerator.is_main_process:
+            self.folder.open(experiment.to_dict(), resume=resume)
+        self.accelerator.wait_for_everyone()
+        torch.manual_seed(experiment.seed)
+        self.task: Task = experiment.build()
+        model = self.task.build_model()
+        self.parameters = sum(p.numel() for p in model.parameters())
+        self.model: nn.Module
+        self.model, self.optimizer = self.accelerator.prepare(model, build_optimizer(model, self.config))
+        self.step, self.seconds = 0, 0.0
+        self.metrics: dict[str, float] = {}
+
+    def train(self) -> Outcome:
+        """Train to the last step, or until the time limit; an interrupted run keeps what it has."""
+        finished = self.folder.read_result()
+        if finished is not None:
+            return Outcome(self.folder.path, finished["steps"], finished)
+        self._restore()
+        began = time.monotonic() - self.seconds
+        with Progress(self.experiment, self.step, self.accelerator.is_main_process) as progress, self.stopper:
+            while self.step < self.config.steps and not self.stopper.requested():
+                loss = self._train_step()
+                self.step += 1
+                self.seconds = time.monotonic() - began
+                self._after_step(loss, progress)
+        if self.step < self.config.steps:
+            self._checkpoint()
+            return Outcome(self.folder.path, self.step, None, self.stopper.reason)
+        return Outcome(self.folder.path, self.step, self._finish())
+
+    def _train_step(self) -> Tensor:
+        """Take one optimizer step and return its mean loss."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate(self.config, self.step)
+        self.model.train()
+        self.optimizer.zero_grad(set_to_none=True)
+        accelerator, pieces = self.accelerator, self._pieces()
+        total = torch.zeros(2, device=accelerator.device)
+        for index, piece in enumerate(pieces):
+            last = index == len(pieces) - 1
+            with accelerator.autocast(), _synchronised(accelerator, self.model, last):
+                loss, count = self.task.loss(self.model, piece)
+                accelerator.backward(loss)
+            total += torch.stack((loss.detach().float(), count.float()))
+        total = accelerator.reduce(total, reduction="sum")
+        # Gradients of sums, averaged over processes: one division makes them the mean's, however terms are spread.
+        scale = accelerator.num_processes / total[1].clamp_min(1.0)
+        gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
+        torch._foreach_mul_(gradients, scale)
+        if self.config.clip:
+            accelerator.clip_grad_norm_(self.model.parameters(), self.config.clip)
+        self.optimizer.step()
+        return total[0] / total[1].clamp_min(1.0)
+
+    def _pieces(self) -> list[tuple[Tensor, ...]]:
+        """Return this process's share of the step's batch, in accumulation pieces."""
+        accelerator = self.accelerator
+        batch = self.task.train_batch(self.step, self.config.batch_size, accelerator.device)
+        share = tuple(t[accelerator.process_index :: accelerator.num_processes] for t in batch)
+        return list(zip(*(t.chunk(self.config.accumulate) for t in share), strict=True))
+
+    def _after_step(self, loss: Tensor, progress: Progress) -> None:
+        config, step = self.config, self.step
+        last = step == config.steps
+        logs, evaluates = step % config.log_every == 0 or last, step % config.evaluate_every == 0 or last
+        if logs or evaluates or step % config.checkpoint_every == 0:
+            value = float(loss)
+            if not torch.isfinite(loss):
+                raise Diverged(
+                    f"the loss is {value} at step {step}; the last good checkpoint is kept in "
+                    f"{self.folder.checkpoints}. A lower train.learning_rate or a longer train.warmup may help"
+                )
+            entry = {"step": step, "seconds": round(self.seconds, 3), "train/loss": value}
+            entry["train/learning_rate"] = learning_rate(config, step - 1)
+            if evaluates:
+                self.metrics = self.evaluate()
+                entry |= self.metrics
+            if self.accelerator.is_main_process and (logs or evaluates):
+                self.folder.log(entry)
+            progress.update(step, value, self.metrics)
+            if step % config.checkpoint_every == 0 and not last:
+                self._checkpoint()
+        else:
+            progress.advance(step)
+
+    @torch.no_grad()
+    def evaluate(self) -> dict[str, float]:
+        """Return the task's test metrics for the model as it is."""
+        self.model.eval()
+        with self.accelerator.autocast():
+            return self.task.evaluate(self.model, self.accelerator.device)
+
+    def load(self) -> None:
+        """Load the weights of a finished run, or of its newest checkpoint."""
+        if self.folder.model.is_file():
+            self._load_weights(load_tensors(self.folder.model)[0])
+            return
+        checkpoint = self.folder.load_checkpoint()
+        if checkpoint is None:
+            raise ValueError(f"{self.folder.path} holds neither a trained model nor a checkpoint")
+        self._load_weights(_under("model.", checkpoint[0]))
+
+    def _load_weights(self, tensors: dict[str, Tensor]) -> None:
+        self.accelerator.unwrap_model(self.model).load_state_dict(tensors)
+
+    def _weights(self) -> dict[str, Tensor]:
+        return dict(self.accelerator.unwrap_model(self.model).state_dict())
+
+    def _checkpoint(self) -> None:
+        tensors = {f"model.{name}": tensor for name, tensor in self._weights().items()}
+        tensors |= optimizer_tensors(self.optimizer)
+        tensors["random.cpu"] = torch.get_rng_state()
+        if self.accelerator.device.type == "cuda":
+            tensors["random.cuda"] = torch.cuda.get_rng_state()
+        if self.accelerator.is_main_process:
+            state = {"step": self.step, "seconds": self.seconds, "metrics": self.metrics}
+            self.folder.save_checkpoint(self.step, tensors, state)
+
+    def _restore(self) -> None:
+        checkpoint = self.folder.load_checkpoint()
+        if checkpoint is None:
+            self.folder.rewind(0)
+            return
+        tensors, state = checkpoint
+        self._load_weights(_under("model.", tensors))
+        load_optimizer_tensors(self.optimizer, tensors)
+        torch.set_rng_state(tensors["random.cpu"])
+        if "random.cuda" in tensors and self.accelerator.device.type == "cuda":
+            torch.cuda.set_rng_state(tensors["random.cuda"])
+        self.step, self.seconds, self.metrics = state["step"], state["seconds"], state["metrics"]
+        self.folder.rewind(self.step)
+
+    def _finish(self) -> dict[str, Any]:
+        """Write the trained model and the result."""
+        config = self.experiment.to_dict()
+        result = {
+            "recipe": self.experiment.recipe,
+            "config": config,
+            "seed": self.experiment.seed,
+            "metrics": self.metrics,
+            "paper": config.pop("paper"),
+            "steps": self.step,
+            "seconds": round(self.seconds, 2),
+            "parameters": self.parameters,
+            "hardware": hardware(self.accelerator.device),
+            "torch": torch.__version__,
+            "commit": commit(),
+        }
+        if self.accelerator.is_main_process:
+            save_tensors(self.folder.model, self._weights(), {"step": self.step})
+            write_json(self.folder.result, result)
+        return result
+
+
+def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+def _synchronised(accelerator: Accelerator, model: nn.Module, last: bool) -> Any:
+    """Return a context that exchanges gradients between processes on the last piece only."""
+    return nullcontext() if last else accelerator.no_sync(model)

@@ -1,0 +1,165 @@
+"""A run's folder: resolved config, metrics.jsonl, checkpoints, result.json. Every file appears whole or not at all."""
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+KEPT_CHECKPOINTS = 2
+
+
+class RunFolder:
+    """The files of one run under ``path``; nothing is written anywhere else."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config = path / "config.json"
+        self.metrics = path / "metrics.jsonl"
+        self.result = path / "result.json"
+        self.model = path / "model.safetensors"
+        self.checkpoints = path / "checkpoints"
+
+    def open(self, config: dict[str, Any], *, resume: bool) -> None:
+        """Claim the folder for a run of ``config``; another run's folder is an error."""
+        if self.config.is_file():
+            stored = self.read_config()
+            if stored["recipe"] != config["recipe"]:
+                raise ValueError(
+                    f"{self.path} already holds a run of recipe {stored['recipe']!r}; choose another --out"
+                )
+            if not resume:
+                raise ValueError(f"{self.path} already holds a run; continue it with --resume or choose another --out")
+            changed = sorted(_differences(stored, json.loads(json.dumps(config))))
+            if changed:
+                raise ValueError(
+                    f"{self.path} holds a run with other settings ({', '.join(changed)}); "
+                    "resume with the same settings or choose another --out"
+                )
+        elif self.path.is_dir() and any(self.path.iterdir()):
+            raise ValueError(f"{self.path} is not empty and holds no run; choose another --out")
+        self.checkpoints.mkdir(parents=True, exist_ok=True)
+        if not self.config.is_file():
+            write_json(self.config, config)
+
+    def read_config(self) -> dict[str, Any]:
+        """Return the stored settings."""
+        return _read_json(self.config)
+
+    def read_result(self) -> dict[str, Any] | None:
+        """Return the result of a finished run, or None."""
+        return _read_json(self.result) if self.result.is_file() else None
+
+    def log(self, entry: dict[str, Any]) -> None:
+        """Append a line to metrics.jsonl."""
+        with self.metrics.open("a") as file:
+            file.write(json.dumps(entry) + "\n")
+
+    def history(self) -> list[dict[str, Any]]:
+        """Return the lines of metrics.jsonl; a last line cut short by a crash is passed over."""
+        if not self.metrics.is_file():
+            return []
+        lines = self.metrics.read_text().split("\n")
+        return [json.loads(line) for line in lines[:-1]]
+
+    def rewind(self, step: int) -> None:
+        """Drop the metrics of steps after ``step``: the resumed run writes them again."""
+        kept = [entry for entry in self.history() if entry["step"] <= step]
+        with atomic(self.metrics) as temporary:
+            temporary.write_text("".join(json.dumps(entry) + "\n" for entry in kept))
+
+    def save_checkpoint(self, step: int, tensors: dict[str, Tensor], state: dict[str, Any]) -> Path:
+        """Write a checkpoint, then drop the oldest beyond ``KEPT_CHECKPOINTS``."""
+        path = self.checkpoints / f"step-{step:08d}.safetensors"
+        save_tensors(path, tensors, state)
+        for old in self._checkpoint_files()[:-KEPT_CHECKPOINTS]:
+            old.unlink()
+        return path
+
+    def load_checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        """Return the newest checkpoint's tensors and state, or None; a damaged one is an error."""
+        files = self._checkpoint_files()
+        return load_tensors(files[-1]) if files else None
+
+    def _checkpoint_files(self) -> list[Path]:
+        return sorted(self.checkpoints.glob("step-*.safetensors"))
+
+
+@contextmanager
+def atomic(path: Path) -> Iterator[Path]:
+    """Give a temporary path in the same folder that replaces ``path`` once it is written and on disk."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_json(path: Path, data: Any) -> None:
+    """Write JSON atomically."""
+    with atomic(path) as temporary:
+        temporary.write_text(json.dumps(data, indent=2) + "\n")
+
+
+def save_tensors(path: Path, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
+    """Write tensors and JSON-able state as one safetensors file, atomically."""
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    with atomic(path) as temporary:
+        save_file(tensors, temporary, metadata={"state": json.dumps(state)})
+
+
+def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read what ``save_tensors`` wrote."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            tensors: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            return tensors, json.loads((file.metadata() or {}).get("state", "{}"))
+    except (SafetensorError, OSError, ValueError) as error:
+        raise ValueError(f"{path} is damaged and cannot be read ({error}); delete it to go on without it") from error
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Return an optimizer's state as named tensors."""
+    state = optimizer.state_dict()["state"]
+    return {f"optimizer.{index}.{key}": value for index, slot in state.items() for key, value in slot.items()}
+
+
+def load_optimizer_tensors(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+    """Put the state that ``optimizer_tensors`` named back."""
+    slots: dict[int, dict[str, Tensor]] = {}
+    for name, value in tensors.items():
+        prefix, _, rest = name.partition(".")
+        if prefix == "optimizer":
+            index, _, key = rest.partition(".")
+            slots.setdefault(int(index), {})[key] = value
+    optimizer.load_state_dict({"state": slots, "param_groups": optimizer.state_dict()["param_groups"]})
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        data: dict[str, Any] = json.loads(path.read_text())
+    except FileNotFoundError:
+        raise ValueError(f"{path} does not exist; {path.parent} is not the folder of a run") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path} is damaged and cannot be read ({error})") from None
+    return data
+
+
+def _differences(a: Any, b: Any, path: str = "") -> Iterator[str]:
+    if isinstance(a, dict) and isinstance(b, dict):
+        for key in a.keys() | b.keys():
+            yield from _differences(a.get(key), b.get(key), f"{path}.{key}" if path else key)
+    elif a != b:
+        yield path
