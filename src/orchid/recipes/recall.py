@@ -18,7 +18,7 @@ def _demo(name: str, learning_rate: float, **model: Any) -> Callable[[], Experim
             model=SequenceConfig(d_model=32, depth=2, **model),
             train=TrainConfig(
                 steps=1000,
-                batch_size=64,
+                batch_size=128,
                 learning_rate=learning_rate,
                 warmup=50,
                 log_every=25,
@@ -48,11 +48,11 @@ def _recipe(name: str, summary: str, build: Callable[[], Experiment]) -> Recipe:
 
 
 RECIPES = [
-    _recipe("demo-orchid", "the demo: Orchid, Type I, on two CPU cores", _demo("demo-orchid", 8e-3)),
+    _recipe("demo-orchid", "the demo: Orchid, Type I, on two CPU cores", _demo("demo-orchid", 1e-2)),
     _recipe(
         "demo-static",
         "the demo's control: the same model, its kernel not conditioned on the data",
-        _demo("demo-static", 8e-3, options={"conditioning": "static"}),
+        _demo("demo-static", 1e-2, options={"conditioning": "static"}),
     ),
     _recipe(
         "demo-attention",

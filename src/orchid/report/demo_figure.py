@@ -70,9 +70,9 @@ def _draw_kernels(axes: Any, mixer: OrchidMixer, x: Tensor) -> None:
     kernels = mixer.kernel(x)  # (B, D, n)
     channel = int((kernels.std(dim=0).norm(dim=-1) / kernels.norm(dim=-1).mean(dim=0)).argmax())
     n = kernels.shape[-1]
-    lags = torch.arange(n) - n // 2
+    lags = range(-(n // 2), n - n // 2)
     for index, shade in enumerate(("#5b2c6f", "#a569bd", "#d7bde2")):
-        axes.plot(lags, kernels[index, channel].roll(n // 2), color=shade, label=f"sequence {index + 1}")
+        axes.plot(lags, kernels[index, channel].roll(n // 2).numpy(), color=shade, label=f"sequence {index + 1}")
     axes.set(title="One channel's kernel, three sequences", xlabel="lag (tokens)", ylabel="h0 + hx")
     axes.legend(frameon=False, fontsize=9)
     axes.grid(alpha=0.25)
@@ -99,7 +99,7 @@ def _draw_matrix(axes: Any, recall: Recall, model: Any, inputs: list[Tensor], to
             if share > score:
                 best, score = weights, share
     assert best is not None
-    axes.imshow((best / best.max()).sqrt(), cmap="Purples", aspect="equal", interpolation="nearest")
+    axes.imshow((best / best.max()).sqrt().numpy(), cmap="Purples", aspect="equal", interpolation="nearest")
     for place in places:
         axes.annotate(
             "",

@@ -1,6 +1,7 @@
 """RESULTS.md and the README's table, rendered from the JSON files of measured runs; no number is typed by hand."""
 
 import json
+import math
 import statistics
 from collections.abc import Iterable
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 
 from orchid.train.run_folder import atomic
 
+PASS = 0.95
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 
 
@@ -70,16 +72,18 @@ def _demo_table(runs: list[dict[str, Any]]) -> str:
         model, scores = same[0]["config"]["model"], [100 * run["metrics"]["test/accuracy"] for run in same]
         name = model["mixer"] + "".join(f", {k}={v}" for k, v in model["options"].items())
         seconds = statistics.mean(run["seconds"] for run in same)
-        rows.append([name, _spread(scores), str(len(same)), f"{same[0]['parameters']:,}", f"{seconds:.0f}"])
+        passed = _spread([steps_to(run, PASS) for run in same], "{:.0f}")
+        rows.append([name, _spread(scores), passed, str(len(same)), f"{same[0]['parameters']:,}", f"{seconds:.0f}"])
     rows.sort(key=lambda row: row[0], reverse=True)
     guess = [100 * run["metrics"]["test/best_guess"] for run in runs]
-    rows.append(["best guess that only knows which values occur", f"{statistics.mean(guess):.1f}", "", "", ""])
+    rows.append(["best guess that only knows which values occur", f"{statistics.mean(guess):.1f}", "", "", "", ""])
     caption = (
         f"Associative recall, vocabulary {task['vocab_size']}, length {task['length']}, training signal "
         f"`{task['signal']}`, {first['steps']} steps of {first['config']['train']['batch_size']}, "
         f"on {first['hardware']['threads']} threads of a CPU ({first['hardware']['cpu']}):"
     )
-    table = _markdown(["model", "right answers (%), mean (worst to best)", "seeds", "parameters", "seconds"], rows)
+    header = ["model", "right answers (%)", f"steps to {PASS:.0%}", "seeds", "parameters", "seconds"]
+    table = _markdown(header, rows)
     return f"{caption}\n\n{table}"
 
 
@@ -104,9 +108,18 @@ def _runtime_table(benchmark: dict[str, Any]) -> str:
     return f"{caption}\n\n{_markdown(header, lines)}"
 
 
-def _spread(values: list[float]) -> str:
-    mean = f"{statistics.mean(values):.1f}"
-    return mean if len(values) == 1 else f"{mean} ({min(values):.1f} to {max(values):.1f})"
+def steps_to(run: dict[str, Any], accuracy: float) -> float:
+    """Return the step of the first evaluation at or above an accuracy, or infinity."""
+    passed = [entry["step"] for entry in run["history"] if entry["test/accuracy"] >= accuracy]
+    return float(passed[0]) if passed else math.inf
+
+
+def _spread(values: list[float], form: str = "{:.1f}") -> str:
+    """Return the mean, and the range where there are several; a value that was not reached has none."""
+    if math.inf in values:
+        return "not reached"
+    mean = form.format(statistics.mean(values))
+    return mean if len(values) == 1 else f"{mean} ({form.format(min(values))} to {form.format(max(values))})"
 
 
 def _markdown(header: list[str], rows: Iterable[list[str]]) -> str:

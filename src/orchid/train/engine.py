@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
+from accelerate.state import AcceleratorState
 from torch import Tensor, nn
 
 from orchid.train.config import Experiment, Task
@@ -66,6 +67,7 @@ class Engine:
         self.experiment, self.config = experiment, experiment.train
         self.folder = RunFolder(out)
         self.stopper = Stopper(time_limit)
+        AcceleratorState._reset_state()  # accelerate keeps one for the process; a run's settings are its own
         self.accelerator = Accelerator(cpu=cpu, mixed_precision=self.config.precision)
         if self.accelerator.is_main_process:
             self.folder.open(experiment.to_dict(), resume=resume)
@@ -207,6 +209,7 @@ class Engine:
             "config": config,
             "seed": self.experiment.seed,
             "metrics": self.metrics,
+            "history": [entry for entry in self.folder.history() if entry.keys() & self.metrics.keys()],
             "paper": config.pop("paper"),
             "steps": self.step,
             "seconds": round(self.seconds, 2),

@@ -1,0 +1,85 @@
+"""The command line as a user meets it."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from orchid.cli import app
+from orchid.recipes import list_recipes
+
+
+def orchid(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(a) for a in arguments])
+
+
+def test_list_and_show() -> None:
+    listed = orchid("list")
+    assert listed.exit_code == 0
+    assert all(name in listed.stdout for name in list_recipes())
+    shown = orchid("show", "recall/demo-orchid", "--set", "train.steps=3")
+    assert json.loads(shown.stdout)["train"]["steps"] == 3
+
+
+def test_train_eval_and_resume(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    trained = orchid("train", "recall/demo-static", "--tiny", "--cpu", "--seed", 2, "--out", run)
+    assert trained.exit_code == 0, trained.output
+    assert str(run) in trained.stdout
+    result = json.loads((run / "result.json").read_text())
+    assert result["seed"] == result["config"]["seed"] == 2
+    evaluated = orchid("eval", run, "--cpu")
+    assert f"test/accuracy  {result['metrics']['test/accuracy']:.4f}" in evaluated.stdout
+    again = orchid("train", "recall/demo-static", "--tiny", "--cpu", "--seed", 2, "--out", run, "--resume")
+    assert again.exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["show", "recall/demo-orchyd"], "did you mean 'recall/demo-orchid'?"),
+        (["train", "recall/demo-orchid", "--set", "train.step=1"], "did you mean 'steps'?"),
+        (["train", "recall/demo-orchid", "--set", "model.mixer=atention"], "did you mean 'attention'?"),
+        (["eval", "nowhere"], "is not the folder of a run"),
+        (["report", "--results", "nowhere"], "nowhere is not a folder of results"),
+        (["bench", "runtime", "--lengths", "a,b"], "must be whole numbers"),
+        (["bench", "runtime", "--mixers", "atention", "--lengths", "8"], "did you mean 'attention'?"),
+    ],
+)
+def test_bad_input_is_exit_code_2(
+    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    outcome = orchid(*arguments)
+    assert outcome.exit_code == 2
+    assert message in outcome.stderr
+
+
+def test_demo(tmp_path: Path) -> None:
+    first = orchid("demo", "--tiny", "--out", tmp_path / "demo")
+    assert first.exit_code == 0, first.output
+    assert "best guess" in first.stdout
+    picture = (tmp_path / "demo" / "demo.png").read_bytes()
+    assert picture.startswith(b"\x89PNG") and len(picture) > 10_000
+    again = orchid("demo", "--tiny", "--out", tmp_path / "demo")
+    assert again.exit_code == 0, "a finished demo only draws again"
+
+
+def test_bench_and_report(tmp_path: Path) -> None:
+    rows = tmp_path / "results" / "runtime" / "cpu.json"
+    timed = orchid("bench", "runtime", "--cpu", "--lengths", "16,32", "--d-model", 8, "--json", rows)
+    assert timed.exit_code == 0, timed.output
+    data = json.loads(rows.read_text())
+    assert set(data["rows"][0]) == {
+        "mixer", "backend", "dtype", "batch", "length", "d_model", "timed", "timing",
+        "forward_ms", "forward_backward_ms", "peak_mib",
+    }  # fmt: skip
+    orchid("train", "recall/demo-orchid", "--tiny", "--cpu", "--out", tmp_path / "run")
+    (tmp_path / "run" / "result.json").rename(tmp_path / "results" / "demo.json")
+    (tmp_path / "README.md").write_text("before\n<!-- results: begin -->\nold\n<!-- results: end -->\nafter\n")
+    reported = orchid("report", "--results", tmp_path / "results", "--out", tmp_path)
+    assert reported.exit_code == 0, reported.output
+    assert "faster" in (tmp_path / "RESULTS.md").read_text()
+    readme = (tmp_path / "README.md").read_text()
+    assert readme.startswith("before\n") and readme.endswith("after\n") and "old" not in readme

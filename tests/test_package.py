@@ -1,0 +1,73 @@
+"""What `import orchid` is and costs, and that documents tell the truth."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import orchid
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_public_names() -> None:
+    assert orchid.__all__ == [
+        "BlockDiagonalLinear",
+        "ImplicitFilter",
+        "OrchidBlock",
+        "OrchidMixer",
+        "__version__",
+        "create_mixer",
+        "list_mixers",
+    ]
+
+
+def test_import_brings_no_extra() -> None:
+    """Only torch, numpy, safetensors and what torch itself imports."""
+    code = (
+        "import json, sys, torch; before = set(sys.modules); import orchid; "
+        "print(json.dumps(sorted({m.partition('.')[0] for m in set(sys.modules) - before})))"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    foreign = set(json.loads(run.stdout)) - set(sys.stdlib_module_names) - {"orchid", "torch", "numpy", "safetensors"}
+    assert not foreign
+
+
+def test_a_missing_extra_is_named() -> None:
+    code = "import sys; sys.modules['typer'] = None; from orchid.__main__ import main; main()"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert run.returncode == 1
+    assert "pip install 'orchid-torch[train]'" in run.stderr
+
+
+def blocks(path: Path, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", path.read_text(), flags=re.DOTALL)
+
+
+@pytest.mark.parametrize("path", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=lambda p: p.name)
+def test_code_in_documents_runs(path: Path, tmp_path: Path) -> None:
+    code = "\n".join(blocks(path, "python"))
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, cwd=tmp_path)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.name)
+def test_examples_run(path: Path, tmp_path: Path) -> None:
+    subprocess.run([sys.executable, str(path)], check=True, cwd=tmp_path)
+
+
+def test_links_in_documents_lead_somewhere() -> None:
+    for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]:
+        for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", path.read_text()):
+            assert (path.parent / target).exists(), f"{path.name} links to {target}"
+
+
+def test_the_readme_is_up_to_date_with_the_results() -> None:
+    """`orchid report` changes nothing: no number was typed by hand."""
+    from orchid.report.tables import write_report
+
+    before = {name: (ROOT / name).read_text() for name in ("README.md", "RESULTS.md")}
+    write_report(ROOT / "results", ROOT)
+    assert {name: (ROOT / name).read_text() for name in before} == before

@@ -1,0 +1,77 @@
+import pytest
+import torch
+
+from orchid.models.sequence import SequenceModel
+from orchid.recipes import get_recipe
+from orchid.train.config import Experiment, TrainConfig, apply_override
+from orchid.train.optim import learning_rate, param_groups
+
+
+@pytest.fixture
+def experiment() -> Experiment:
+    return get_recipe("recall/demo-orchid").tiny()
+
+
+def test_overrides(experiment: Experiment) -> None:
+    for assignment in (
+        "train.steps=7",
+        "train.learning_rate=1",
+        "model.options.conditioning=cross",
+        "task.signal=answer",
+        "seed=3",
+    ):
+        apply_override(experiment, assignment)
+    assert experiment.train.steps == 7
+    assert experiment.train.learning_rate == 1.0
+    assert experiment.model.options == {"conditioning": "cross"}
+    assert experiment.task.signal == "answer"
+    assert experiment.seed == 3
+
+
+@pytest.mark.parametrize(
+    ("assignment", "message"),
+    [
+        ("train.step=7", "'train' has no key 'step'; did you mean 'steps'"),
+        ("tran.steps=7", "the configuration has no key 'tran'; did you mean 'train'"),
+        ("train.steps=many", r"train.steps='many' must be of type int"),
+        ("train.steps=1.5", r"train.steps='1.5' must be of type int"),
+        ("train.steps=true", r"must be of type int"),
+        ("train.steps=0", r"train.steps=0 must be at least 1"),
+        ("train.schedule=cosin", r"train.schedule='cosin' is not one of"),
+        ("train.accumulate=3", r"train.accumulate=3 must divide train.batch_size"),
+        ("train.learning_rate=-1", r"must not be negative"),
+        ("train", "not of the form key=value"),
+        ("train={}", "'train' cannot be set"),
+        ("recipe=other", "'recipe' cannot be set"),
+        ("train.steps.x=1", "'train.steps' has no keys below it"),
+    ],
+)
+def test_bad_overrides(experiment: Experiment, assignment: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        apply_override(experiment, assignment)
+
+
+def test_learning_rate_schedules() -> None:
+    config = TrainConfig(steps=110, batch_size=1, learning_rate=1.0, warmup=10)
+    assert [learning_rate(config, s) for s in (0, 9, 10)] == [0.1, 1.0, 1.0]
+    assert learning_rate(config, 60) == pytest.approx(0.5)
+    config.schedule = "linear"
+    assert learning_rate(config, 35) == pytest.approx(0.75)
+    config.schedule = "constant"
+    assert learning_rate(config, 109) == 1.0
+
+
+def test_only_matrices_of_linear_layers_decay() -> None:
+    model = SequenceModel(8, 16, depth=1, out_features=4, vocab_size=6, blocks=2, positions="learned")
+    decayed, kept = param_groups(model, 0.1)
+    names = {id(p): n for n, p in model.named_parameters()}
+    assert decayed["weight_decay"] == 0.1 and kept["weight_decay"] == 0.0
+    assert sorted(names[id(p)] for p in decayed["params"]) == [
+        "blocks.0.mixer.in_proj.weight",
+        "blocks.0.mixer.out_proj.weight",
+        "blocks.0.mlp.down.weight",
+        "blocks.0.mlp.up.weight",
+        "head.weight",
+    ]
+    assert len(decayed["params"]) + len(kept["params"]) == len(list(model.parameters()))
+    assert all(isinstance(p, torch.nn.Parameter) for p in kept["params"])

@@ -1,0 +1,196 @@
+"""The engine: what it writes, exact resume, time limit, interrupts, divergence."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from orchid.recipes import get_recipe, list_recipes
+from orchid.train.config import Experiment
+from orchid.train.engine import Diverged, Engine
+from orchid.train.run_folder import RunFolder
+
+
+def experiment(steps: int = 12, **train: object) -> Experiment:
+    tiny = get_recipe("recall/demo-orchid").tiny()
+    tiny.model.dropout = 0.1  # so that resuming must restore the random state too
+    settings = {"steps": steps, "checkpoint_every": 4, "log_every": 1, "evaluate_every": 5, **train}
+    for key, value in settings.items():
+        setattr(tiny.train, key, value)
+    return tiny
+
+
+def losses(path: Path) -> dict[int, float]:
+    return {entry["step"]: entry["train/loss"] for entry in RunFolder(path).history()}
+
+
+@pytest.mark.parametrize("recipe", list_recipes())
+def test_every_recipe_has_a_twin_that_runs(recipe: str, tmp_path: Path) -> None:
+    found = get_recipe(recipe)
+    outcome = Engine(found.tiny(), tmp_path / "run", cpu=True).train()
+    assert outcome.result["recipe"] == recipe == found.build().recipe
+    # The twin differs in sizes and steps only.
+    full, small = found.build().to_dict(), found.tiny().to_dict()
+    differing = {k for part in ("task", "model") for k in full[part] if full[part][k] != small[part][k]}
+    assert differing <= {"vocab_size", "length", "test_size", "d_model"}
+
+
+def test_run_folder(tmp_path: Path) -> None:
+    outcome = Engine(experiment(), tmp_path / "run", cpu=True).train()
+    folder = RunFolder(tmp_path / "run")
+    result = folder.read_result()
+    assert result == json.loads(json.dumps(outcome.result))
+    assert list(result) == [
+        "recipe", "config", "seed", "metrics", "history", "paper",
+        "steps", "seconds", "parameters", "hardware", "torch", "commit",
+    ]  # fmt: skip
+    assert set(result["config"]["task"]) >= {"vocab_size", "length", "signal"}
+    assert result["config"]["model"]["mixer"] == "orchid"
+    assert 0 <= result["metrics"]["test/accuracy"] <= 1
+    assert [e["step"] for e in folder.history()] == list(range(1, 13))
+    assert [e["step"] for e in result["history"]] == [5, 10, 12]
+    weights = load_file(folder.model)
+    assert sum(w.numel() for w in weights.values()) == result["parameters"]
+    assert [p.name for p in sorted(folder.checkpoints.iterdir())] == [
+        "step-00000004.safetensors",
+        "step-00000008.safetensors",
+    ]
+    stray = [p for p in folder.path.rglob(".*")]
+    assert not stray, "temporary files are left behind"
+
+
+def test_training_reduces_the_loss(tmp_path: Path) -> None:
+    Engine(experiment(steps=120, batch_size=32), tmp_path, cpu=True).train()
+    curve = losses(tmp_path)
+    assert sum(curve[s] for s in range(111, 121)) < 0.8 * sum(curve[s] for s in range(1, 11))
+
+
+@pytest.mark.parametrize("stop", [3, 4, 9])
+def test_resume_is_exact(tmp_path: Path, stop: int) -> None:
+    """Killed after any step, the resumed run's losses and weights equal the uninterrupted run's bit for bit."""
+    Engine(experiment(), tmp_path / "whole", cpu=True).train()
+    first = Engine(experiment(), tmp_path / "cut", cpu=True)
+    first._after_step = lambda *a, original=first._after_step: (original(*a), stop == first.step and _die())[0]
+    with pytest.raises(RuntimeError, match="killed"):
+        first.train()
+    outcome = Engine(experiment(), tmp_path / "cut", resume=True, cpu=True).train()
+    assert outcome.result is not None
+    assert losses(tmp_path / "cut") == losses(tmp_path / "whole")
+    whole, cut = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "cut"))
+    assert all(torch.equal(whole[name], cut[name]) for name in whole)
+
+
+def _die() -> None:
+    raise RuntimeError("killed")
+
+
+def test_time_limit_stops_and_resumes(tmp_path: Path) -> None:
+    Engine(experiment(), tmp_path / "whole", cpu=True).train()
+    outcome = Engine(experiment(), tmp_path / "cut", time_limit=0.0, cpu=True).train()
+    assert (outcome.result, outcome.stopped) == (None, "time limit")
+    assert not RunFolder(tmp_path / "cut").result.exists()
+    assert Engine(experiment(), tmp_path / "cut", resume=True, cpu=True).train().result is not None
+    assert losses(tmp_path / "cut") == losses(tmp_path / "whole")
+
+
+def test_interrupt_keeps_every_whole_step(tmp_path: Path) -> None:
+    engine = Engine(experiment(steps=100_000), tmp_path, cpu=True)
+    killer = threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT))
+    killer.start()
+    outcome = engine.train()
+    assert outcome.stopped == "interrupt"
+    _, state = RunFolder(tmp_path).load_checkpoint()
+    assert state["step"] == outcome.step > 0
+
+
+def test_a_killed_process_resumes(tmp_path: Path) -> None:
+    """SIGKILL leaves no chance to clean up; the folder must be whole all the same."""
+    command = [
+        sys.executable,
+        "-m",
+        "orchid",
+        "train",
+        "recall/demo-orchid",
+        "--tiny",
+        "--cpu",
+        "--out",
+        str(tmp_path / "run"),
+    ]
+    command += ["--set", "train.steps=2000", "--set", "train.checkpoint_every=1"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    folder = RunFolder(tmp_path / "run")
+    deadline = time.monotonic() + 60
+    while not (folder.checkpoints.is_dir() and len(list(folder.checkpoints.glob("step-*"))) >= 2):
+        assert time.monotonic() < deadline and process.poll() is None
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    _, state = folder.load_checkpoint()
+    resumed = subprocess.run([*command, "--resume", "--time-limit", "0"], capture_output=True, text=True, check=True)
+    assert "--resume goes on" in resumed.stdout
+    assert folder.load_checkpoint()[1]["step"] >= state["step"]
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(tmp_path: Path) -> None:
+    engine = Engine(experiment(), tmp_path, cpu=True)
+    original = engine.task.loss
+    engine.task.loss = lambda model, batch: tuple(
+        t * (float("nan") if engine.step >= 6 and t.is_floating_point() else 1) for t in original(model, batch)
+    )
+    with pytest.raises(Diverged, match="the loss is nan at step 7; the last good checkpoint is kept"):
+        engine.train()
+    tensors, state = RunFolder(tmp_path).load_checkpoint()
+    assert state["step"] == 4
+    assert all(torch.isfinite(t).all() for t in tensors.values() if t.is_floating_point())
+
+
+def test_accumulation_changes_nothing(tmp_path: Path) -> None:
+    """Pieces with different numbers of asked values still give the mean over the whole batch."""
+    for pieces in (1, 4):
+        cut = experiment(accumulate=pieces)
+        cut.model.dropout = 0.0
+        Engine(cut, tmp_path / str(pieces), cpu=True).train()
+    one, four = losses(tmp_path / "1"), losses(tmp_path / "4")
+    assert max(abs(one[s] - four[s]) for s in one) < 1e-5
+
+
+def test_bf16_trains(tmp_path: Path) -> None:
+    assert Engine(experiment(precision="bf16"), tmp_path, cpu=True).train().result is not None
+
+
+class TestFolders:
+    def test_another_recipe(self, tmp_path: Path) -> None:
+        Engine(experiment(), tmp_path, cpu=True)
+        other = get_recipe("recall/demo-static").tiny()
+        with pytest.raises(ValueError, match="already holds a run of recipe 'recall/demo-orchid'"):
+            Engine(other, tmp_path, resume=True, cpu=True)
+
+    def test_without_resume(self, tmp_path: Path) -> None:
+        Engine(experiment(), tmp_path, cpu=True)
+        with pytest.raises(ValueError, match="--resume"):
+            Engine(experiment(), tmp_path, cpu=True)
+
+    def test_other_settings(self, tmp_path: Path) -> None:
+        Engine(experiment(), tmp_path, cpu=True)
+        with pytest.raises(ValueError, match=r"other settings \(train.learning_rate\)"):
+            Engine(experiment(learning_rate=1.0), tmp_path, resume=True, cpu=True)
+
+    def test_a_folder_of_something_else(self, tmp_path: Path) -> None:
+        (tmp_path / "thesis.tex").write_text("")
+        with pytest.raises(ValueError, match="is not empty and holds no run"):
+            Engine(experiment(), tmp_path, cpu=True)
+
+    def test_a_damaged_checkpoint(self, tmp_path: Path) -> None:
+        Engine(experiment(), tmp_path, time_limit=0.0, cpu=True).train()
+        (file,) = RunFolder(tmp_path).checkpoints.iterdir()
+        file.write_bytes(file.read_bytes()[:-100])
+        with pytest.raises(ValueError, match=f"{file.name} is damaged"):
+            Engine(experiment(), tmp_path, resume=True, cpu=True).train()
