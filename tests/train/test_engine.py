@@ -63,7 +63,7 @@ def test_run_folder(tmp_path: Path) -> None:
         "step-00000004.safetensors",
         "step-00000008.safetensors",
     ]
-    stray = [p for p in folder.path.rglob(".*")]
+    stray = list(folder.path.rglob(".*"))
     assert not stray, "temporary files are left behind"
 
 

@@ -9,41 +9,42 @@ from torch import Tensor
 PADDINGS = ("causal", "same", "circular")
 
 
-class _ValidConv(torch.autograd.Function):
-    """y[t] = bias + sum_j taps[j] x[t + j * dilation] without padding, (B, D, L + (K - 1) dilation) -> (B, D, L).
+class _DepthwiseConv(torch.autograd.Function):
+    """y[t] = bias + sum_j taps[j] x[t - left + j * dilation], with zeros outside x.
 
-    ``conv1d`` with a backward of its own: the library's gradient of a depthwise convolution is several times slower
-    than one more convolution for the input and K products for the taps, on CPUs and on GPUs.
+    ``conv1d`` with a backward of its own. The library's gradient of a depthwise convolution is several times slower
+    than one more convolution for the input and K products for the taps; and it would keep the padded copy of x,
+    where this one keeps x, which the caller holds anyway.
     """
 
     @staticmethod
-    def forward(x: Tensor, taps: Tensor, bias: Tensor | None, dilation: int) -> Tensor:
-        return F.conv1d(x, taps.unsqueeze(1), bias, groups=taps.shape[0], dilation=dilation)
+    def forward(x: Tensor, taps: Tensor, bias: Tensor | None, padding: tuple[int, int], dilation: int) -> Tensor:
+        return F.conv1d(F.pad(x, padding), taps.unsqueeze(1), bias, groups=taps.shape[0], dilation=dilation)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor | None, int], output: Tensor) -> None:
-        x, taps, _, ctx.dilation = inputs
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        x, taps, _, ctx.padding, ctx.dilation = inputs
         ctx.save_for_backward(x, taps)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
-        (grad,), (x, taps), dilation = gradients, ctx.saved_tensors, ctx.dilation
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        (grad,), (x, taps), (left, right), dilation = gradients, ctx.saved_tensors, ctx.padding, ctx.dilation
         channels, width = taps.shape
-        grad_x = grad_taps = grad_bias = None
+        reach = dilation * (width - 1)
         wide = torch.promote_types(grad.dtype, torch.float32)  # for sums over batch and time
+        grad_x = grad_taps = grad_bias = None
         if ctx.needs_input_grad[0]:
-            reach = dilation * (width - 1)
             flipped = taps.flip(-1).unsqueeze(1).to(grad.dtype)
-            grad_x = F.conv1d(F.pad(grad, (reach, reach)), flipped, groups=channels, dilation=dilation).to(x.dtype)
+            padded = F.pad(grad, (reach - left, reach - right))
+            grad_x = F.conv1d(padded, flipped, groups=channels, dilation=dilation).to(x.dtype)
         if ctx.needs_input_grad[1]:
-            length = grad.shape[-1]
-            columns = [
-                (grad * x[..., j * dilation : j * dilation + length]).sum((0, 2), dtype=wide) for j in range(width)
-            ]
+            padded, length = F.pad(x, (left, right)), grad.shape[-1]
+            shifted = (padded[..., j * dilation : j * dilation + length] for j in range(width))
+            columns = [(grad * each).sum((0, 2), dtype=wide) for each in shifted]
             grad_taps = torch.stack(columns, dim=1).to(taps.dtype)
         if ctx.needs_input_grad[2]:
             grad_bias = grad.sum((0, 2), dtype=wide).to(taps.dtype)
-        return grad_x, grad_taps, grad_bias, None
+        return grad_x, grad_taps, grad_bias, None, None
 
 
 def depthwise_conv_time(
@@ -59,17 +60,15 @@ def depthwise_conv_time(
             ``period``, so that the layer commutes with circular shifts.
         period: N, where "circular" wraps.
     """
-    width = taps.shape[1]
-    length = x.shape[-1]
+    width, length = taps.shape[1], x.shape[-1]
     if padding == "same":
-        x = F.pad(x, (width // 2, width // 2))
-    elif padding == "circular" and period - length < width - 1:
+        return _DepthwiseConv.apply(x, taps, bias, (width // 2, width // 2), 1)
+    if padding == "circular" and period - length < width - 1:
         turns = -(-(width - 1) // period)  # a long kernel on a short circle goes round more than once
         past = F.pad(x, (0, period - length)).repeat(1, 1, turns)
         x = torch.cat((past[..., turns * period - width + 1 :], x), dim=-1)
-    else:
-        x = F.pad(x, (width - 1, 0))
-    return _ValidConv.apply(x, taps, bias, 1)
+        return _DepthwiseConv.apply(x, taps, bias, (0, 0), 1)
+    return _DepthwiseConv.apply(x, taps, bias, (width - 1, 0), 1)
 
 
 def depthwise_conv_bins(z: Tensor, taps: Tensor) -> Tensor:
@@ -81,8 +80,8 @@ def depthwise_conv_bins(z: Tensor, taps: Tensor) -> Tensor:
     """
     edge = taps.shape[1] // 2
     if not z.is_complex():
-        return _ValidConv.apply(F.pad(z, (edge, edge)), taps, None, 1)
+        return _DepthwiseConv.apply(z, taps, None, (edge, edge), 1)
     # Re and Im interleave along the last axis, so a dilation of two keeps them apart.
-    parts = F.pad(torch.view_as_real(z).flatten(-2), (2 * edge, 2 * edge))
-    parts = _ValidConv.apply(parts, taps, None, 2)
+    parts = torch.view_as_real(z).flatten(-2)
+    parts = _DepthwiseConv.apply(parts, taps, None, (2 * edge, 2 * edge), 2)
     return torch.view_as_complex(parts.unflatten(-1, (-1, 2)))
