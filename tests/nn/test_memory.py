@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from orchid import OrchidMixer
 
-BATCH, WIDTH, LENGTH = 4, 32, 2048
+BATCH, WIDTH, LENGTH = 16, 32, 512
 UNIT = BATCH * WIDTH * LENGTH * 4
 COST = (Path(__file__).parents[2] / "docs" / "cost.md").read_text()
 
