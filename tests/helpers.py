@@ -15,6 +15,11 @@ from orchid.ops import reference
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-5}
 
 
+def option_id(options: dict[str, object]) -> str:
+    """Name a case by its options."""
+    return ",".join(f"{k}={v}" for k, v in options.items()) or "default"
+
+
 def relative_error(actual: Tensor, expected: Tensor) -> float:
     """Root mean square of the difference over that of the expected value."""
     wide = torch.complex128 if expected.is_complex() else torch.float64

@@ -5,7 +5,7 @@ import warnings
 
 import pytest
 import torch
-from helpers import assert_close
+from helpers import assert_close, option_id
 
 from orchid import OrchidMixer
 
@@ -19,15 +19,11 @@ VARIANTS = [
 ]
 
 
-def name(options: dict[str, object]) -> str:
-    return ",".join(f"{k}={v}" for k, v in options.items()) or "default"
-
-
 # Inductor and the exporters warn about complex tensors and about their own deprecations; none of it is ours.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
-@pytest.mark.parametrize("options", VARIANTS, ids=name)
+@pytest.mark.parametrize("options", VARIANTS, ids=option_id)
 def test_compile_fullgraph(options: dict[str, object]) -> None:
     """One graph without breaks, forward and backward, with a mask."""
     mixer = OrchidMixer(8, 32, **options)
@@ -46,7 +42,7 @@ def test_compile_fullgraph(options: dict[str, object]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", VARIANTS[:2], ids=name)
+@pytest.mark.parametrize("options", VARIANTS[:2], ids=option_id)
 def test_compile_inductor(options: dict[str, object]) -> None:
     mixer, x = OrchidMixer(8, 32, **options), torch.randn(2, 24, 8)
     y = torch.compile(mixer, fullgraph=True)(x)
@@ -54,7 +50,7 @@ def test_compile_inductor(options: dict[str, object]) -> None:
     assert_close("y", y, mixer(x))
 
 
-@pytest.mark.parametrize("options", VARIANTS, ids=name)
+@pytest.mark.parametrize("options", VARIANTS, ids=option_id)
 def test_export_with_a_dynamic_batch(options: dict[str, object]) -> None:
     mixer = OrchidMixer(8, 32, **options).eval()
     x, mask = torch.randn(3, 24, 8), torch.rand(3, 24) > 0.2
@@ -69,7 +65,7 @@ def test_export_with_a_dynamic_batch(options: dict[str, object]) -> None:
         assert_close("y", loaded(x, mask), mixer(x, mask))
 
 
-@pytest.mark.parametrize("options", VARIANTS, ids=name)
+@pytest.mark.parametrize("options", VARIANTS, ids=option_id)
 def test_onnx(options: dict[str, object], tmp_path) -> None:
     onnxruntime = pytest.importorskip("onnxruntime", reason="the export extra is not installed")
     mixer = OrchidMixer(8, 32, **options).eval()

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from helpers import assert_close, relative_error
+from helpers import assert_close, option_id, relative_error
 
 from orchid import OrchidMixer
 from orchid.recipes import get_recipe
@@ -23,17 +23,13 @@ VARIANTS = [
 ]
 
 
-def name(options: dict[str, object]) -> str:
-    return ",".join(f"{k}={v}" for k, v in options.items()) or "default"
-
-
 @pytest.fixture(autouse=True)
 def full_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", False)
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
 
 
-@pytest.mark.parametrize("options", VARIANTS, ids=name)
+@pytest.mark.parametrize("options", VARIANTS, ids=option_id)
 @pytest.mark.parametrize("length", [63, 128])
 def test_against_the_cpu_in_float64(options: dict[str, object], length: int) -> None:
     mixer = OrchidMixer(16, 128, **options)
@@ -54,7 +50,7 @@ def test_against_the_cpu_in_float64(options: dict[str, object], length: int) -> 
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("options", VARIANTS, ids=name)
+@pytest.mark.parametrize("options", VARIANTS, ids=option_id)
 def test_autocast(options: dict[str, object], dtype: torch.dtype) -> None:
     mixer, x = OrchidMixer(16, 128, **options).cuda(), torch.randn(3, 100, 16, device="cuda")
     with torch.autocast("cuda", dtype=dtype):
@@ -65,7 +61,7 @@ def test_autocast(options: dict[str, object], dtype: torch.dtype) -> None:
     assert relative_error(y.cpu(), mixer(x).cpu()) < 10 * torch.finfo(dtype).eps
 
 
-@pytest.mark.parametrize("options", VARIANTS, ids=name)
+@pytest.mark.parametrize("options", VARIANTS, ids=option_id)
 def test_cuda_graph(options: dict[str, object]) -> None:
     """No synchronisation and no copy from the host: forward and backward replay."""
     mixer, x = OrchidMixer(16, 128, **options).cuda(), torch.randn(3, 128, 16, device="cuda")

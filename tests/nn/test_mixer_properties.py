@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from helpers import assert_close, relative_error
+from helpers import assert_close, option_id, relative_error
 
 from orchid import OrchidMixer, create_mixer
 from orchid.ops import reference
@@ -21,10 +21,6 @@ VARIANTS = [
 ]
 
 
-def name(options: dict[str, object]) -> str:
-    return ",".join(f"{k}={v}" for k, v in options.items())
-
-
 def build(max_length: int, d_model: int = 6, **options: object) -> OrchidMixer:
     return OrchidMixer(d_model, max_length, **options).double()
 
@@ -39,13 +35,13 @@ class TestShiftEquivariance:
     @pytest.mark.parametrize("shift", [1, 5, 16])
     @pytest.mark.parametrize("length", [16, 17])
     @pytest.mark.parametrize(
-        "options", [*CONDITIONED, {"order": 2}, {"residual_conv": True}, {"spatial_layers": 3}], ids=name
+        "options", [*CONDITIONED, {"order": 2}, {"residual_conv": True}, {"spatial_layers": 3}], ids=option_id
     )
     def test_exact(self, options: dict[str, object], length: int, shift: int) -> None:
         mixer, x = build(length, short_padding="circular", **options), draw(2, length, 6)
         assert_close("y", mixer(x.roll(shift, 1)), mixer(x).roll(shift, 1))
 
-    @pytest.mark.parametrize("options", CONDITIONED, ids=name)
+    @pytest.mark.parametrize("options", CONDITIONED, ids=option_id)
     def test_the_kernel_is_invariant(self, options: dict[str, object]) -> None:
         mixer, x = build(16, short_padding="circular", **options), draw(2, 16, 6)
         assert_close("h", mixer.kernel(x.roll(3, 1)), mixer.kernel(x))
@@ -54,7 +50,7 @@ class TestShiftEquivariance:
     @pytest.mark.parametrize(
         "options",
         [{"transform": "dct", "short_padding": "circular"}, {"short_padding": "causal"}, {"short_padding": "same"}],
-        ids=name,
+        ids=option_id,
     )
     def test_does_not_hold(self, options: dict[str, object]) -> None:
         """The counter-examples: the DCT, and short convolutions that see the sequence's edge."""
@@ -76,7 +72,7 @@ class TestPadding:
 
     @pytest.mark.parametrize(("dtype", "limit"), [(torch.float64, 1e-12), (torch.float32, 1e-6)])
     @pytest.mark.parametrize("extra", [0, 1, 5, 22])
-    @pytest.mark.parametrize("options", VARIANTS, ids=name)
+    @pytest.mark.parametrize("options", VARIANTS, ids=option_id)
     def test_right_padding(self, options: dict[str, object], extra: int, dtype: torch.dtype, limit: float) -> None:
         length = 10
         mixer = build(32, **options).to(dtype)
@@ -88,7 +84,7 @@ class TestPadding:
         self.same(padded, plain, limit)
 
     @pytest.mark.parametrize("rubbish", [float("nan"), float("inf"), 1e30])
-    @pytest.mark.parametrize("options", VARIANTS, ids=name)
+    @pytest.mark.parametrize("options", VARIANTS, ids=option_id)
     def test_masked_content(self, options: dict[str, object], rubbish: float) -> None:
         mixer, x = build(12, **options), draw(3, 12, 6)
         mask = torch.rand(3, 12) > 0.4
@@ -101,13 +97,13 @@ class TestPadding:
         mixer, x = build(12), draw(2, 9, 6)
         assert torch.equal(mixer(x, torch.ones(2, 9, dtype=torch.bool)), mixer(x))
 
-    @pytest.mark.parametrize("options", VARIANTS, ids=name)
+    @pytest.mark.parametrize("options", VARIANTS, ids=option_id)
     def test_a_batch_of_one_is_a_row_of_the_batch(self, options: dict[str, object]) -> None:
         mixer, x = build(12, **options), draw(3, 12, 6)
         mask = torch.rand(3, 12) > 0.3
         assert_close("row", mixer(x[1:2], mask[1:2])[mask[1:2]], mixer(x, mask)[1:2][mask[1:2]])
 
-    @pytest.mark.parametrize("options", CONDITIONED, ids=name)
+    @pytest.mark.parametrize("options", CONDITIONED, ids=option_id)
     def test_masked_context(self, options: dict[str, object]) -> None:
         mixer, x, context = build(16, **options), draw(2, 12, 6), draw(2, 7, 6)
         padded = torch.cat((context, torch.full((2, 4, 6), float("nan"), dtype=torch.float64)), dim=1)
@@ -136,7 +132,7 @@ class TestPadding:
 
 
 class TestIntrospection:
-    @pytest.mark.parametrize("options", [o for o in VARIANTS if "order" not in o], ids=name)
+    @pytest.mark.parametrize("options", [o for o in VARIANTS if "order" not in o], ids=option_id)
     def test_mixing_matrix_reproduces_the_layer(self, options: dict[str, object]) -> None:
         mixer, x = build(14, **options), draw(2, 11, 6)
         mask = torch.rand(2, 11) > 0.2
@@ -164,7 +160,7 @@ class TestIntrospection:
         expected = s2[0, 2, :, None] * kernel[(t[:, None] - t[None, :]) % mixer.n] * s1[0, 2]
         assert_close("A", matrix, expected)
 
-    @pytest.mark.parametrize("options", VARIANTS, ids=name)
+    @pytest.mark.parametrize("options", VARIANTS, ids=option_id)
     def test_kernel_shape(self, options: dict[str, object]) -> None:
         mixer, x = build(10, **options), draw(3, 8, 6)
         kernel = mixer.kernel(x)
@@ -181,12 +177,12 @@ class TestIntrospection:
 
 
 class TestContext:
-    @pytest.mark.parametrize("options", CONDITIONED, ids=name)
+    @pytest.mark.parametrize("options", CONDITIONED, ids=option_id)
     def test_own_input_as_context_changes_nothing(self, options: dict[str, object]) -> None:
         mixer, x = build(12, **options), draw(2, 10, 6)
         assert_close("y", mixer(x, context=x), mixer(x))
 
-    @pytest.mark.parametrize("options", CONDITIONED, ids=name)
+    @pytest.mark.parametrize("options", CONDITIONED, ids=option_id)
     def test_the_kernel_comes_from_the_context_alone(self, options: dict[str, object]) -> None:
         mixer, context = build(12, **options), draw(2, 7, 6)
         kernel = mixer.kernel(draw(2, 10, 6), context=context)
@@ -213,7 +209,7 @@ class TestContext:
 
 class TestResample:
     @pytest.mark.parametrize("grid", ["stretch", "extend"])
-    @pytest.mark.parametrize("options", VARIANTS, ids=name)
+    @pytest.mark.parametrize("options", VARIANTS, ids=option_id)
     def test_to_the_same_length_is_the_identity(self, options: dict[str, object], grid: str) -> None:
         mixer, x = build(12, **options), draw(2, 9, 6)
         same = mixer.resample(12, grid=grid)
@@ -249,7 +245,7 @@ class TestResample:
         assert mixer.dropout.p == 0.5
 
 
-@pytest.mark.parametrize("options", [o for o in VARIANTS if o.get("conditioning") != "static"], ids=name)
+@pytest.mark.parametrize("options", [o for o in VARIANTS if o.get("conditioning") != "static"], ids=option_id)
 def test_the_kernel_depends_on_the_data_from_the_start(options: dict[str, object]) -> None:
     """hx is not zero at initialisation, and the spectrum is of order 1 (spec: initialisation)."""
     mixer = create_mixer("orchid", 64, 256, **options)

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 import torch
-from helpers import TOLERANCE, assert_close, reference_mixer
+from helpers import TOLERANCE, assert_close, option_id, reference_mixer
 
 from orchid import OrchidMixer
 
@@ -40,10 +40,6 @@ OPTIONS = [
     {"filter_embedding": 9},
     {"filter_grid": 5.0},
 ]
-
-
-def name(options: dict[str, object]) -> str:
-    return ",".join(f"{k}={v}" for k, v in options.items()) or "default"
 
 
 def compare(
@@ -86,19 +82,19 @@ def compare(
         assert_close(key, fast[key], expected, TOLERANCE[dtype] * (1 if key == "y" else 10))
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=name)
+@pytest.mark.parametrize("options", OPTIONS, ids=option_id)
 @pytest.mark.parametrize(("length", "max_length"), [(12, 12), (7, 13)])
 def test_every_option(options: dict[str, object], length: int, max_length: int) -> None:
     compare(OrchidMixer(4, max_length, **options), length)
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=name)
+@pytest.mark.parametrize("options", OPTIONS, ids=option_id)
 def test_every_option_masked(options: dict[str, object]) -> None:
     mask = torch.tensor([[1, 1, 0, 1, 1, 1, 1, 0, 0], [0, 1, 1, 0, 1, 0, 1, 1, 1], [0] * 9, [1] * 9], dtype=torch.bool)
     compare(OrchidMixer(3, 10, **options), 9, mask=mask)
 
 
-@pytest.mark.parametrize("options", [o for o in OPTIONS if o.get("conditioning") != "static"], ids=name)
+@pytest.mark.parametrize("options", [o for o in OPTIONS if o.get("conditioning") != "static"], ids=option_id)
 def test_every_option_with_context(options: dict[str, object]) -> None:
     context = torch.randn(2, 6, 4, dtype=torch.float64)
     context_mask = torch.tensor([[1, 1, 1, 0, 1, 1], [1, 1, 1, 1, 1, 1]], dtype=torch.bool)
@@ -114,7 +110,7 @@ def test_every_option_with_context(options: dict[str, object]) -> None:
             ("dft", "dct"), ("circular", "linear"), ("phase", "cross"), ("causal", "circular")
         )
     ],
-    ids=name,
+    ids=option_id,
 )
 def test_lengths(length: int, options: dict[str, object]) -> None:
     compare(OrchidMixer(2, length, **options), length)
@@ -125,12 +121,12 @@ def test_a_thousand_tokens(dtype: torch.dtype) -> None:
     compare(OrchidMixer(2, 1000), 1000, dtype=dtype)
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=name)
+@pytest.mark.parametrize("options", OPTIONS, ids=option_id)
 def test_float32(options: dict[str, object]) -> None:
     compare(OrchidMixer(4, 24, **options), 20, dtype=torch.float32)
 
 
-@pytest.mark.parametrize("options", [{}, {"conditioning": "cross"}, {"transform": "dct"}, {"order": 2}], ids=name)
+@pytest.mark.parametrize("options", [{}, {"conditioning": "cross"}, {"transform": "dct"}, {"order": 2}], ids=option_id)
 def test_gradcheck(options: dict[str, object]) -> None:
     mixer = OrchidMixer(2, 5, filter_width=3, residual_conv=True, **options).double()
     x = torch.randn(2, 4, 2, dtype=torch.float64, requires_grad=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import relative_error
+from helpers import option_id, relative_error
 from safetensors.torch import save_file
 
 from orchid import ImplicitFilter, OrchidMixer
@@ -20,12 +20,8 @@ VARIANTS = [
 ]
 
 
-def name(options: dict[str, object]) -> str:
-    return ",".join(f"{k}={v}" for k, v in options.items()) or "default"
-
-
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("options", VARIANTS, ids=name)
+@pytest.mark.parametrize("options", VARIANTS, ids=option_id)
 def test_half_precision_modules(options: dict[str, object], dtype: torch.dtype) -> None:
     """Against float64 on the same rounded weights; inputs, projections and gates are rounded, the spectra are not.
 
@@ -50,7 +46,7 @@ def test_spectra_stay_in_float32() -> None:
     assert relative_error(kernel, mixer.double().kernel(torch.randn(1, 256, 8).double())) < 1e-5
 
 
-@pytest.mark.parametrize("options", VARIANTS, ids=name)
+@pytest.mark.parametrize("options", VARIANTS, ids=option_id)
 def test_autocast(options: dict[str, object]) -> None:
     mixer, x = OrchidMixer(16, 64, **options), torch.randn(2, 50, 16)
     mask = torch.rand(2, 50) > 0.2
@@ -90,14 +86,14 @@ def test_extreme_magnitudes_stay_finite(conditioning: str, scale: float) -> None
     torch.autograd.grad(y.sum(), x)
 
 
-@pytest.mark.parametrize("options", VARIANTS, ids=name)
+@pytest.mark.parametrize("options", VARIANTS, ids=option_id)
 def test_state_is_real_parameters_and_no_buffers(options: dict[str, object]) -> None:
     mixer = OrchidMixer(4, 16, **options)
     assert not list(mixer.buffers())
     assert not any(p.is_complex() for p in mixer.parameters())
 
 
-@pytest.mark.parametrize("options", VARIANTS, ids=name)
+@pytest.mark.parametrize("options", VARIANTS, ids=option_id)
 def test_every_parameter_gets_a_gradient(options: dict[str, object]) -> None:
     mixer = OrchidMixer(4, 16, **options)
     mixer(torch.randn(2, 16, 4)).square().sum().backward()

@@ -53,81 +53,57 @@ class PhaseConditioning(nn.Module):
     A circular shift of u turns the phase of T u and leaves its magnitude, so the kernel does not change.
 
     Args:
-        channels: D.
-        max_length: N.
+        spatial: Conv1d_t, layers in time.
+        spectral: Conv1d_f, layers over bins.
         n: transform length.
         transform: T.
         norm: scaling of T here, "ortho" or "backward".
-        kernel_size: K of every Conv1d.
-        spatial_layers: Conv1d layers in time.
-        spectral_layers: Conv1d layers over bins.
-        padding: of the layers in time.
     """
 
     def __init__(
-        self,
-        channels: int,
-        max_length: int,
-        *,
-        n: int,
-        transform: Transform,
-        norm: str,
-        kernel_size: int,
-        spatial_layers: int,
-        spectral_layers: int,
-        padding: str,
+        self, spatial: SpatialConv, spectral: SpectralConv, *, n: int, transform: Transform, norm: str
     ) -> None:
         super().__init__()
+        self.spatial, self.spectral = spatial, spectral
         self.n, self.transform, self.norm = n, transform, norm
-        self.spatial = SpatialConv(spatial_layers, channels, max_length, kernel_size, padding)
-        self.spectral = SpectralConv(spectral_layers, channels, kernel_size)
 
     def forward(self, u: Tensor, pad: Tensor | None = None) -> Tensor:
         """Return hx_f (B, D, F), real, of u (B, D, L)."""
         g = self.spatial(u, pad)
         with full_precision(u):
-            h_f = phase_spectrum(g, n=self.n, transform=self.transform, norm=self.norm)
-            return self.spectral(h_f)
+            return self.spectral(phase_spectrum(g, n=self.n, transform=self.transform, norm=self.norm))
 
 
 class CrossConditioning(nn.Module):
     """Type II, cross-correlation (eq. adaconv2_nonlinearity): hx_f = Conv1d_f(conj(T k(u)) * sigma(T q(u))).
 
-    k and q are stacks of Conv1d in time; a shift of u turns the phases of T k and T q alike and their product keeps
+    k and q are Conv1d layers in time; a shift of u turns the phases of T k and T q alike and their product keeps
     none of it. With k = q it is |T k|^2.
 
     Args:
-        channels: D.
-        max_length: N.
+        key: k, layers in time.
+        query: q, layers in time.
+        spectral: Conv1d_f, layers over bins.
         n: transform length.
         transform: T.
         norm: scaling of T here, "ortho" or "backward".
-        kernel_size: K of every Conv1d.
-        spatial_layers: Conv1d layers in time, in each of k and q.
-        spectral_layers: Conv1d layers over bins.
-        padding: of the layers in time.
         sigma: the nonlinearity on the magnitude of T q.
     """
 
     def __init__(
         self,
-        channels: int,
-        max_length: int,
+        key: SpatialConv,
+        query: SpatialConv,
+        spectral: SpectralConv,
         *,
         n: int,
         transform: Transform,
         norm: str,
-        kernel_size: int,
-        spatial_layers: int,
-        spectral_layers: int,
-        padding: str,
         sigma: str,
     ) -> None:
         super().__init__()
+        self.key, self.query, self.spectral = key, query, spectral
         self.n, self.transform, self.norm, self.sigma = n, transform, norm, sigma
-        self.key = SpatialConv(spatial_layers, channels, max_length, kernel_size, padding)
-        self.query = SpatialConv(spatial_layers, channels, max_length, kernel_size, padding)
-        self.spectral = SpectralConv(spectral_layers, channels, kernel_size)
 
     def forward(self, u: Tensor, pad: Tensor | None = None) -> Tensor:
         """Return hx_f (B, D, F), complex for the DFT, of u (B, D, L)."""

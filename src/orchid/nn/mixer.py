@@ -6,7 +6,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from orchid.nn.conditioning import CrossConditioning, PhaseConditioning
+from orchid.nn.conditioning import CrossConditioning, PhaseConditioning, SpatialConv, SpectralConv
 from orchid.nn.data_dependent_conv import DataDependentConv
 from orchid.nn.implicit_filter import StaticKernel
 from orchid.nn.short_conv import ShortConv, masked
@@ -293,18 +293,16 @@ class OrchidMixer(nn.Module):
     def _conditioning(self) -> nn.Module | None:
         if self.conditioning == "static":
             return None
-        common: dict[str, Any] = {
-            "n": self.n,
-            "transform": self.transform,
-            "norm": self.norm,
-            "kernel_size": self.kernel_size,
-            "spatial_layers": self.spatial_layers,
-            "spectral_layers": self.spectral_layers,
-            "padding": self.short_padding,
-        }
-        if self.conditioning == "cross":
-            return CrossConditioning(self.d_model, self.max_length, sigma=self.sigma, **common)
-        return PhaseConditioning(self.d_model, self.max_length, **common)
+        spectral = SpectralConv(self.spectral_layers, self.d_model, self.kernel_size)
+        if self.conditioning == "phase":
+            return PhaseConditioning(self._spatial_conv(), spectral, n=self.n, transform=self.transform, norm=self.norm)
+        key, query = self._spatial_conv(), self._spatial_conv()
+        return CrossConditioning(
+            key, query, spectral, n=self.n, transform=self.transform, norm=self.norm, sigma=self.sigma
+        )
+
+    def _spatial_conv(self) -> SpatialConv:
+        return SpatialConv(self.spatial_layers, self.d_model, self.max_length, self.kernel_size, self.short_padding)
 
     def _spectrum(self, stage: int, u: Tensor, u_pad: Tensor | None) -> Tensor:
         """Return h_f of a stage as (B, D, F), also where it is the same for every sample."""
