@@ -75,11 +75,11 @@ def reference_mixer(
         common = {"n": n, "kind": kind, "norm": mixer.norm, "padding": mixer.short_padding, "keep": keep}
         if isinstance(network, PhaseConditioning):
             spatial = [layer.weight for layer in network.spatial]
-            h_f = h_f + reference.phase_conditioning(u, spatial, list(network.spectral.weight), **common)
+            h_f = h_f + reference.phase_conditioning(u, spatial, list(network.spectral.weights), **common)
         elif isinstance(network, CrossConditioning):
             key, query = [layer.weight for layer in network.key], [layer.weight for layer in network.query]
             h_f = h_f + reference.cross_conditioning(
-                u, key, query, list(network.spectral.weight), nonlinearity=mixer.sigma, **common
+                u, key, query, list(network.spectral.weights), nonlinearity=mixer.sigma, **common
             )
         return h_f
 

@@ -41,6 +41,10 @@ def test_train_eval_and_resume(tmp_path: Path) -> None:
         (["show", "recall/demo-orchyd"], "did you mean 'recall/demo-orchid'?"),
         (["train", "recall/demo-orchid", "--set", "train.step=1"], "did you mean 'steps'?"),
         (["train", "recall/demo-orchid", "--set", "model.mixer=atention"], "did you mean 'attention'?"),
+        (["train", "recall/demo-orchid", "--tiny", "--cpu", "--out", "file"], "file"),
+        (["train", "recall/demo-orchid", "--tiny", "--cpu", "--time-limit", "-5"], "time_limit=-5.0 must be minutes"),
+        (["train", "recall/demo-orchid", "--tiny", "--cpu", "--seed", "-1"], "seed=-1"),
+        (["bench", "runtime", "--batch", "0"], "--batch=0 must be"),
         (["eval", "nowhere"], "is not the folder of a run"),
         (["report", "--results", "nowhere"], "nowhere is not a folder of results"),
         (["bench", "runtime", "--lengths", "a,b"], "must be whole numbers"),
@@ -51,6 +55,7 @@ def test_bad_input_is_exit_code_2(
     arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("")
     outcome = orchid(*arguments)
     assert outcome.exit_code == 2
     assert message in outcome.stderr

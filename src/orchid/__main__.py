@@ -7,12 +7,13 @@ def main() -> None:
     """Run the command line, or say which extra brings what it needs."""
     try:
         from orchid.cli import app
+
+        app()
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing == "orchid":
             raise
         sys.exit(f"error: the orchid command needs {missing}: pip install 'orchid-torch[train]'")
-    app()
 
 
 if __name__ == "__main__":

@@ -1,17 +1,18 @@
 """The ``orchid`` command line."""
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from orchid.recipes import get_recipe, list_recipes
-from orchid.train.config import Experiment, apply_override
+from orchid.train.config import Experiment, apply_overrides
 
 app = typer.Typer(
     help="Orchid: data-dependent convolution for sequence modeling.",
@@ -36,17 +37,22 @@ def errors() -> Iterator[None]:
 
     try:
         yield
-    except (ValueError, Diverged) as error:
+    except (ValueError, OSError, Diverged) as error:
         Console(stderr=True, highlight=False, soft_wrap=True).print(f"error: {error}", markup=False)
-        raise typer.Exit(2 if isinstance(error, ValueError) else 1) from None
+        raise typer.Exit(1 if isinstance(error, Diverged) else 2) from None
+
+
+def leave_stopped(outcome: Any, how: str) -> NoReturn:
+    """Say how to go on with a run that was stopped, and exit as the shell expects."""
+    console.print(f"stopped at step {outcome.step} ({outcome.stopped}); {how} goes on\nfiles: {outcome.folder}")
+    raise typer.Exit({"interrupt": 130, "termination": 143}.get(outcome.stopped, 0))
 
 
 def resolve(recipe: str, settings: list[str] | None, seed: int | None, tiny: bool) -> Experiment:
     """Return the experiment of a recipe with the user's changes."""
     found = get_recipe(recipe)
     experiment = found.tiny() if tiny else found.build()
-    for assignment in settings or []:
-        apply_override(experiment, assignment)
+    apply_overrides(experiment, settings or [])
     if seed is not None:
         experiment.seed = seed
     return experiment
@@ -90,10 +96,9 @@ def train(
         name = f"{recipe}-tiny" if tiny else recipe
         folder = out or Path("runs") / name / f"seed-{experiment.seed}"
         outcome = Engine(experiment, folder, resume=resume, time_limit=time_limit, cpu=cpu).train()
+    console.quiet = int(os.environ.get("RANK", "0")) > 0  # one voice among many processes
     if outcome.result is None:
-        console.print(f"stopped at step {outcome.step} ({outcome.stopped}); the same command with --resume goes on")
-        console.print(f"files: {outcome.folder}")
-        raise typer.Exit(130 if outcome.stopped == "interrupt" else 0)
+        leave_stopped(outcome, "the same command with --resume")
     print_result(outcome.result)
     console.print(f"files: {outcome.folder}")
 
@@ -111,14 +116,17 @@ def eval_command(run: Annotated[Path, typer.Argument(help="A run's folder.")], c
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option(help="Where the runs and the picture go.")] = Path("runs/demo"),
+    out: Annotated[Path | None, typer.Option(help="The folder of runs and picture. [default: runs/demo]")] = None,
     tiny: Tiny = False,
 ) -> None:
     """Train Orchid, its static control and attention on associative recall, and show what was learned."""
     from orchid.report.demo import run_demo
 
+    folder = out or Path("runs") / ("demo-tiny" if tiny else "demo")
     with errors():
-        run_demo(out, console, tiny=tiny)
+        stopped = run_demo(folder, console, tiny=tiny)
+    if stopped is not None:
+        leave_stopped(stopped, "the same command")
 
 
 @app.command()

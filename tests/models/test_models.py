@@ -18,6 +18,18 @@ def test_block(mixer: str, blocks: int, mlp: str) -> None:
     assert all(p.grad is not None for p in block.parameters())
 
 
+@pytest.mark.parametrize("mixer", list_mixers())
+def test_nan_at_masked_positions_reaches_no_gradient(mixer: str) -> None:
+    block = OrchidBlock(8, 12, mixer=mixer).double()
+    x, mask = torch.randn(2, 12, 8, dtype=torch.float64), torch.rand(2, 12) > 0.3
+    gradients = []
+    for rubbish in (0.0, float("nan")):
+        block.zero_grad()
+        block(x.masked_fill(~mask[..., None], rubbish), mask)[mask].square().sum().backward()
+        gradients.append([p.grad for p in block.parameters()])
+    assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))
+
+
 def test_block_passes_options_on() -> None:
     block = OrchidBlock(8, 12, mixer_options={"conditioning": "cross", "order": 2})
     assert (block.mixer.conditioning, block.mixer.order) == ("cross", 2)
@@ -66,5 +78,11 @@ def test_bad_input() -> None:
         model(torch.zeros(1, 13, dtype=torch.long))
     with pytest.raises(ValueError, match="integer tokens"):
         model(torch.zeros(1, 12))
+    with pytest.raises(ValueError, match=r"mask has dtype torch\.float32"):
+        model(torch.zeros(1, 12, dtype=torch.long), torch.ones(1, 12))
+    with pytest.raises(ValueError, match="inputs have 4 features; expected in_features=3"):
+        SequenceModel(8, 12, depth=1, out_features=2, in_features=3)(torch.zeros(1, 12, 4))
+    with pytest.raises(ValueError, match="d_model=-1"):
+        SequenceModel(-1, 12, depth=1, out_features=2, vocab_size=3)
     with pytest.raises(ValueError, match="positions='rotary' is not one of"):
         SequenceModel(8, 12, depth=1, out_features=2, vocab_size=3, positions="rotary")

@@ -58,6 +58,8 @@ def measure(**options: object) -> tuple[float, float]:
         ("cross", {"conditioning": "cross"}),
         ("static", {"conditioning": "static"}),
         ("phase, DCT", {"transform": "dct"}),
+        ("phase, linear", {"boundary": "linear"}),
+        ("phase, circular short convolutions", {"short_padding": "circular"}),
     ],
 )
 def test_temporaries_are_those_of_the_docs(row: str, options: dict[str, object]) -> None:

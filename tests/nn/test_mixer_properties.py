@@ -57,10 +57,11 @@ class TestShiftEquivariance:
         mixer, x = build(16, **options), draw(2, 16, 6)
         assert relative_error(mixer(x.roll(3, 1)), mixer(x).roll(3, 1)) > 1e-2
 
+    @pytest.mark.parametrize("short_padding", ["causal", "same", "circular"])
     @pytest.mark.parametrize("boundary", ["circular", "linear"])
-    def test_shifts_within_the_padding(self, boundary: str) -> None:
+    def test_shifts_within_the_padding(self, boundary: str, short_padding: str) -> None:
         """Where nothing wraps around, the edge plays no part: left padding is as good as right padding."""
-        mixer, x = build(32, boundary=boundary), draw(1, 10, 6)
+        mixer, x = build(32, boundary=boundary, short_padding=short_padding), draw(1, 10, 6)
         left = torch.cat((draw(1, 7, 6), x), dim=1)
         mask = (torch.arange(17) >= 7)[None]
         right = mixer(x)
@@ -155,7 +156,7 @@ class TestIntrospection:
         """A[t, l] = s2[t] h[t - l] s1[l]: the same lag, the same kernel value."""
         mixer, x = build(9, boundary=boundary), draw(1, 9, 6)
         kernel, matrix = mixer.kernel(x)[0, 2], mixer.mixing_matrix(x, channel=2)[0]
-        _, _, (s1, s2), *_ = mixer._streams(x, None, None, None)
+        s1, s2 = mixer._streams(x, None, None, None).gates
         t = torch.arange(9)
         expected = s2[0, 2, :, None] * kernel[(t[:, None] - t[None, :]) % mixer.n] * s1[0, 2]
         assert_close("A", matrix, expected)
@@ -238,8 +239,11 @@ class TestResample:
         assert mixer.filter_grid == 32.0
         assert mixer(draw(1, 64, 6)).shape == (1, 64, 6)
 
-    def test_keeps_dtype_and_mode(self) -> None:
-        mixer = OrchidMixer(4, 8, dropout=0.5).to(torch.bfloat16).eval().resample(16)
+    def test_keeps_dtype_mode_and_frozen_parameters(self) -> None:
+        mixer = OrchidMixer(4, 8, dropout=0.5).to(torch.bfloat16).eval()
+        mixer.in_proj.requires_grad_(False)
+        mixer = mixer.resample(16)
+        assert not mixer.in_proj.weight.requires_grad and mixer.out_proj.weight.requires_grad
         assert mixer.out_proj.weight.dtype == torch.bfloat16
         assert not mixer.training
         assert mixer.dropout.p == 0.5

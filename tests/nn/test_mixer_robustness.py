@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from helpers import option_id, relative_error
@@ -83,7 +84,7 @@ def test_extreme_magnitudes_stay_finite(conditioning: str, scale: float) -> None
     x = (torch.randn(2, 32, 4) * scale).requires_grad_()
     y = mixer(x)
     assert torch.isfinite(y).all()
-    torch.autograd.grad(y.sum(), x)
+    assert torch.isfinite(torch.autograd.grad(y.sum(), x)[0]).all()
 
 
 @pytest.mark.parametrize("options", VARIANTS, ids=option_id)
@@ -99,6 +100,38 @@ def test_every_parameter_gets_a_gradient(options: dict[str, object]) -> None:
     mixer(torch.randn(2, 16, 4)).square().sum().backward()
     idle = [n for n, p in mixer.named_parameters() if p.grad is None or not p.grad.abs().max() > 0]
     assert not idle
+
+
+def test_per_sample_gradients() -> None:
+    """The layer composes with torch.func: vmap of grad equals a loop."""
+    mixer, x = OrchidMixer(4, 8), torch.randn(3, 8, 4)
+    parameters = dict(mixer.named_parameters())
+
+    def loss(parameters: dict[str, torch.Tensor], row: torch.Tensor) -> torch.Tensor:
+        return torch.func.functional_call(mixer, parameters, (row[None],)).square().sum()
+
+    together = torch.func.vmap(torch.func.grad(loss), (None, 0))(parameters, x)
+    for index, row in enumerate(x):
+        alone = torch.func.grad(loss)(parameters, row)
+        for key, gradient in alone.items():
+            torch.testing.assert_close(together[key][index], gradient, rtol=1e-4, atol=1e-5)
+
+
+def test_a_mixer_takes_numpy_integers() -> None:
+    assert OrchidMixer(np.int64(4), np.int64(8)).max_length == 8
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_gradients_in_half_precision(dtype: torch.dtype) -> None:
+    """Sums over batch and time are wide: no parameter's gradient is worse than twenty roundings of the dtype."""
+    mixer = OrchidMixer(16, 64).to(dtype)
+    x, upstream = torch.randn(4, 64, 16).to(dtype), torch.randn(4, 64, 16).to(dtype)
+    names, parameters = zip(*mixer.named_parameters(), strict=True)
+    rounded = torch.autograd.grad(mixer(x), parameters, upstream)
+    mixer.double()
+    exact = torch.autograd.grad(mixer(x.double()), list(mixer.parameters()), upstream.double())
+    for key, actual, expected in zip(names, rounded, exact, strict=True):
+        assert relative_error(actual, expected) < 20 * torch.finfo(dtype).eps, key
 
 
 def test_meta_device_then_reset() -> None:
@@ -151,9 +184,11 @@ class TestBadInput:
             ({"sigma": "relu", "conditioning": "cross"}, r"sigma='relu' is not one of"),
             ({"sigma": "tanh"}, r"sigma='tanh' belongs to conditioning='cross'"),
             ({"short_padding": "valid"}, r"short_padding='valid' is not one of"),
-            ({"filter_embedding": 4}, r"embedding=4 must be odd"),
-            ({"filter_width": 0}, r"width=0 must be"),
+            ({"filter_embedding": 4}, r"filter_embedding=4 must be odd"),
+            ({"filter_width": 0}, r"filter_width=0 must be"),
             ({"filter_grid": -1.0}, r"filter_grid=-1.0 must be"),
+            ({"dropout": "a"}, r"dropout='a' must lie in"),
+            ({"residual_conv": "False"}, r"residual_conv='False' must be True or False"),
             ({"dropout": 1.0}, r"dropout=1.0 must lie in \[0, 1\)"),
             ({"backend": "triton"}, r"backend='triton' cannot serve"),
             ({"backend": "cuda"}, r"backend='cuda' is not one of"),
@@ -170,6 +205,7 @@ class TestBadInput:
             ({"x": torch.zeros(2, 8, 5)}, r"x has shape \(2, 8, 5\); expected \(batch, length, d_model=4\)"),
             ({"x": torch.zeros(8, 4)}, r"x has shape \(8, 4\); expected"),
             ({"x": torch.zeros(2, 0, 4)}, r"at least 1"),
+            ({"x": torch.zeros(0, 8, 4)}, r"at least 1"),
             ({"x": torch.zeros(2, 8, 4, dtype=torch.long)}, r"x has dtype torch.int64; expected a floating point"),
             ({"x": torch.zeros(2, 8, 4).double()}, r"x has dtype torch.float64; expected torch.float32"),
             ({"mask": torch.ones(2, 8)}, r"mask has dtype torch.float32; expected torch.bool"),

@@ -3,7 +3,7 @@ import torch
 
 from orchid.models.sequence import SequenceModel
 from orchid.recipes import get_recipe
-from orchid.train.config import Experiment, TrainConfig, apply_override
+from orchid.train.config import Experiment, TrainConfig, apply_overrides
 from orchid.train.optim import learning_rate, param_groups
 
 
@@ -13,19 +13,14 @@ def experiment() -> Experiment:
 
 
 def test_overrides(experiment: Experiment) -> None:
-    for assignment in (
-        "train.steps=7",
-        "train.learning_rate=1",
-        "model.options.conditioning=cross",
-        "task.signal=answer",
-        "seed=3",
-    ):
-        apply_override(experiment, assignment)
-    assert experiment.train.steps == 7
-    assert experiment.train.learning_rate == 1.0
-    assert experiment.model.options == {"conditioning": "cross"}
-    assert experiment.task.signal == "answer"
-    assert experiment.seed == 3
+    changes = ["train.steps=7", "train.learning_rate=1", "task.signal=answer", "seed=3"]
+    # Neither is right without the other: the whole is checked, not each step on the way.
+    changes += ["train.accumulate=3", "train.batch_size=9"]
+    changes += ["model.options.conditioning=cross", "model.options.residual_conv=False"]
+    apply_overrides(experiment, changes)
+    assert (experiment.train.steps, experiment.train.learning_rate) == (7, 1.0)
+    assert experiment.model.options == {"conditioning": "cross", "residual_conv": False}
+    assert (experiment.task.signal, experiment.seed) == ("answer", 3)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +43,7 @@ def test_overrides(experiment: Experiment) -> None:
 )
 def test_bad_overrides(experiment: Experiment, assignment: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        apply_override(experiment, assignment)
+        apply_overrides(experiment, [assignment])
 
 
 def test_learning_rate_schedules() -> None:

@@ -63,6 +63,7 @@ def test_run_folder(tmp_path: Path) -> None:
         "step-00000004.safetensors",
         "step-00000008.safetensors",
     ]
+    assert (folder.path / "curves.png").read_bytes().startswith(b"\x89PNG")
     stray = list(folder.path.rglob(".*"))
     assert not stray, "temporary files are left behind"
 
@@ -124,7 +125,7 @@ def test_a_killed_process_resumes(tmp_path: Path) -> None:
         "--out",
         str(tmp_path / "run"),
     ]
-    command += ["--set", "train.steps=2000", "--set", "train.checkpoint_every=1"]
+    command += ["--set", "train.steps=60", "--set", "train.checkpoint_every=1"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     folder = RunFolder(tmp_path / "run")
     deadline = time.monotonic() + 60
@@ -133,10 +134,13 @@ def test_a_killed_process_resumes(tmp_path: Path) -> None:
         time.sleep(0.01)
     process.kill()
     process.wait()
-    _, state = folder.load_checkpoint()
-    resumed = subprocess.run([*command, "--resume", "--time-limit", "0"], capture_output=True, text=True, check=True)
-    assert "--resume goes on" in resumed.stdout
-    assert folder.load_checkpoint()[1]["step"] >= state["step"]
+    reached = folder.load_checkpoint()[1]["step"]
+    resumed = subprocess.run([*command, "--resume"], capture_output=True, text=True, check=True)
+    assert "test/accuracy" in resumed.stdout
+    whole = [*command[:-5], str(tmp_path / "whole"), *command[-4:]]
+    subprocess.run(whole, check=True, stdout=subprocess.DEVNULL)
+    assert 0 < reached < 60
+    assert losses(tmp_path / "run") == losses(tmp_path / "whole")
 
 
 def test_a_loss_that_is_not_finite_stops_the_run(tmp_path: Path) -> None:
@@ -145,7 +149,25 @@ def test_a_loss_that_is_not_finite_stops_the_run(tmp_path: Path) -> None:
     engine.task.loss = lambda model, batch: tuple(
         t * (float("nan") if engine.step >= 6 and t.is_floating_point() else 1) for t in original(model, batch)
     )
-    with pytest.raises(Diverged, match="the loss is nan at step 7; the last good checkpoint is kept"):
+    with pytest.raises(Diverged, match="the loss is nan at step 7; checkpoints from before are kept"):
+        engine.train()
+    _, state = RunFolder(tmp_path).load_checkpoint()
+    assert state["step"] == 4
+
+
+def test_weights_that_are_not_finite_are_never_written(tmp_path: Path) -> None:
+    """A finite loss can leave a gradient that is not; stopping then must not replace the good checkpoint."""
+    engine = Engine(experiment(log_every=100, evaluate_every=100), tmp_path, cpu=True)
+
+    def spoil(*arguments: object, original=engine._train_step) -> torch.Tensor:
+        loss = original()
+        if engine.step == 5:
+            engine.stopper.reason = "time limit"
+            next(engine.model.parameters()).data[0] = float("nan")
+        return loss
+
+    engine._train_step = spoil
+    with pytest.raises(Diverged, match="is not finite at step 6"):
         engine.train()
     tensors, state = RunFolder(tmp_path).load_checkpoint()
     assert state["step"] == 4
@@ -162,11 +184,43 @@ def test_accumulation_changes_nothing(tmp_path: Path) -> None:
     assert max(abs(one[s] - four[s]) for s in one) < 1e-5
 
 
+def test_fp16_on_a_cpu_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="fp16' needs a GPU"):
+        Engine(experiment(precision="fp16"), tmp_path / "run", cpu=True)
+
+
 def test_bf16_trains(tmp_path: Path) -> None:
     assert Engine(experiment(precision="bf16"), tmp_path, cpu=True).train().result is not None
 
 
 class TestFolders:
+    def test_settings_that_build_nothing_claim_no_folder(self, tmp_path: Path) -> None:
+        wrong = experiment()
+        wrong.model.mixer = "atention"
+        with pytest.raises(ValueError, match="did you mean 'attention'"):
+            Engine(wrong, tmp_path / "run", cpu=True)
+        assert not (tmp_path / "run").exists()
+
+    def test_killed_before_the_first_file_was_whole(self, tmp_path: Path) -> None:
+        (tmp_path / ".config.json.abc.writing").write_text('{"rec')
+        Engine(experiment(), tmp_path, cpu=True)
+        assert not list(tmp_path.glob(".*"))
+
+    def test_files_are_readable_as_any_other(self, tmp_path: Path) -> None:
+        Engine(experiment(), tmp_path / "run", cpu=True)
+        (tmp_path / "plain").write_text("")
+        assert RunFolder(tmp_path / "run").config.stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+    def test_weights_of_another_model(self, tmp_path: Path) -> None:
+        Engine(experiment(), tmp_path, time_limit=0.0, cpu=True).train()
+        config = json.loads((tmp_path / "config.json").read_text())
+        config["model"]["d_model"] = 16
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        other = experiment()
+        other.model.d_model = 16
+        with pytest.raises(ValueError, match="do not fit its configuration"):
+            Engine(other, tmp_path, resume=True, cpu=True).train()
+
     def test_another_recipe(self, tmp_path: Path) -> None:
         Engine(experiment(), tmp_path, cpu=True)
         other = get_recipe("recall/demo-static").tiny()

@@ -12,6 +12,7 @@ from rich.table import Table
 from torch import nn
 
 from orchid.mixers.registry import create_mixer, list_mixers
+from orchid.ops.checks import check_at_least
 from orchid.train.environment import commit, hardware
 from orchid.train.run_folder import write_json
 
@@ -42,6 +43,7 @@ def run_benchmark(
 ) -> list[dict[str, Any]]:
     """Time every mixer at every length, show the table and the ratios to attention, and keep the rows."""
     device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
+    check_at_least("--batch", batch, 1)
     names = mixers or list_mixers()
     rows: list[dict[str, Any]] = []
     with console.status("timing") as status:

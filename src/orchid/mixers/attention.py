@@ -3,7 +3,7 @@
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from orchid.ops.checks import check_at_least, check_fraction, check_mask, check_sequence
+from orchid.ops.checks import check_at_least, check_dtype, check_fraction, check_mask, check_sequence
 
 
 class Attention(nn.Module):
@@ -38,6 +38,7 @@ class Attention(nn.Module):
         """Attend among the real tokens of x; the output at masked positions has no meaning."""
         check_sequence("x", x, self.d_model, self.max_length)
         check_mask("mask", mask, x)
+        check_dtype("x", x, self.in_proj.weight.dtype)
         keys = None
         if mask is not None:
             x = x.masked_fill(~mask[..., None], 0.0)

@@ -30,8 +30,8 @@ def create_mixer(name: str, d_model: int, max_length: int, **options: Any) -> nn
         max_length: the longest L.
         **options: the mixer's own keyword options; one it does not have is an error.
     """
-    if name not in MIXERS:
-        raise ValueError(f"mixer {name!r} is not one of {', '.join(list_mixers())}{did_you_mean(name, MIXERS)}")
+    if not isinstance(name, str) or name not in MIXERS:
+        raise ValueError(f"mixer {name!r} is not one of {', '.join(list_mixers())}{did_you_mean(str(name), MIXERS)}")
     build = MIXERS[name]
     known = [p for p in inspect.signature(build).parameters if p not in ("d_model", "max_length")]
     for option in options:

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from orchid.mixers.registry import create_mixer
 from orchid.nn.block_diagonal import MLP
+from orchid.ops.checks import check_at_least, check_fraction, check_mask
 
 
 class OrchidBlock(nn.Module):
@@ -39,13 +40,17 @@ class OrchidBlock(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
+        check_at_least("d_model", d_model, 1)
         self.mixer_norm = nn.LayerNorm(d_model)
         self.mixer = create_mixer(mixer, d_model, max_length, **(mixer_options or {}))
         self.mlp_norm = nn.LayerNorm(d_model)
         self.mlp = MLP(d_model, kind=mlp, blocks=blocks, expansion=expansion, dropout=dropout)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = nn.Dropout(check_fraction("dropout", dropout))
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Mix x along its length, then across its channels."""
+        """Mix x along its length, then across its channels; what stands at masked positions reaches nothing."""
+        if mask is not None:
+            check_mask("mask", mask, x)
+            x = x.masked_fill(~mask[..., None], 0.0)
         x = x + self.dropout(self.mixer(self.mixer_norm(x), mask))
         return x + self.dropout(self.mlp(self.mlp_norm(x)))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from orchid.models.block import OrchidBlock
-from orchid.ops.checks import check_at_least, check_choice, check_fraction
+from orchid.ops.checks import check_at_least, check_choice, check_fraction, check_mask
 
 POSITIONS = ("none", "sinusoidal", "learned")
 
@@ -65,13 +65,15 @@ class SequenceModel(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
+        check_at_least("d_model", d_model, 1)
         check_at_least("depth", depth, 1)
+        check_at_least("out_features", out_features, 1)
         self.max_length = check_at_least("max_length", max_length, 1)
         self.embedding: nn.Embedding | nn.Linear
         if vocab_size is not None and in_features is None:
-            self.embedding = nn.Embedding(vocab_size, d_model)
+            self.embedding = nn.Embedding(check_at_least("vocab_size", vocab_size, 1), d_model)
         elif in_features is not None and vocab_size is None:
-            self.embedding = nn.Linear(in_features, d_model)
+            self.embedding = nn.Linear(check_at_least("in_features", in_features, 1), d_model)
         else:
             raise ValueError(
                 f"give exactly one of vocab_size (={vocab_size!r}, for tokens) and "
@@ -106,6 +108,11 @@ class SequenceModel(nn.Module):
             raise ValueError(f"inputs have shape {tuple(inputs.shape)} and dtype {inputs.dtype}; expected {expected}")
         if inputs.shape[1] > self.max_length:
             raise ValueError(f"inputs have length {inputs.shape[1]}, longer than max_length={self.max_length}")
+        if isinstance(self.embedding, nn.Linear) and inputs.shape[2] != self.embedding.in_features:
+            raise ValueError(
+                f"inputs have {inputs.shape[2]} features; expected in_features={self.embedding.in_features}"
+            )
+        check_mask("mask", mask, inputs)
         if mask is not None and not tokens:
             inputs = inputs.masked_fill(~mask[..., None], 0.0)
         x = self.embedding(inputs)

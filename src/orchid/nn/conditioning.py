@@ -33,17 +33,18 @@ class SpectralConv(nn.Module):
 
     def __init__(self, layers: int, channels: int, kernel_size: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(layers, channels, kernel_size))
+        self.weights = nn.ParameterList(torch.empty(channels, kernel_size) for _ in range(layers))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Draw taps of unit gain."""
-        unit_gain_(self.weight)
+        for taps in self.weights:
+            unit_gain_(taps)
 
     def forward(self, z: Tensor) -> Tensor:
         """Convolve z (B, D, F), real or complex."""
-        for taps in at_least_float32(self.weight):
-            z = depthwise_conv_bins(z, taps)
+        for taps in self.weights:
+            z = depthwise_conv_bins(z, at_least_float32(taps))
         return z
 
 

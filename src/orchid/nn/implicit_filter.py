@@ -6,7 +6,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from orchid.ops.checks import check_at_least
+from orchid.ops.checks import check_at_least, check_odd
 from orchid.ops.spectral_conv import at_least_float32, full_precision
 from orchid.ops.transforms import Transform
 
@@ -52,10 +52,8 @@ class ImplicitFilter(nn.Module):
         self.d_model = check_at_least("d_model", d_model, 1)
         self.max_length = check_at_least("max_length", max_length, 1)
         self.grid = float(max_length) if grid is None else grid
-        self.embedding = check_at_least("embedding", embedding, 1)
+        self.embedding = check_odd("embedding", embedding)  # the lag, and a cosine and a sine per frequency
         self.width = check_at_least("width", width, 1)
-        if embedding % 2 == 0:
-            raise ValueError(f"embedding={embedding} must be odd: the lag, and a cosine and a sine per frequency")
         sizes = [embedding, *[width] * HIDDEN_LAYERS]
         self.weights = nn.ParameterList(torch.empty(o, i) for i, o in pairwise(sizes))
         self.biases = nn.ParameterList(torch.empty(o) for o in sizes[1:])

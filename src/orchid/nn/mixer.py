@@ -1,7 +1,7 @@
 """Read second: ``OrchidMixer``, the layer. The only place where (B, L, D) and (B, D, L) meet."""
 
 import math
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +10,16 @@ from orchid.nn.conditioning import CrossConditioning, PhaseConditioning, Spatial
 from orchid.nn.data_dependent_conv import DataDependentConv
 from orchid.nn.implicit_filter import StaticKernel
 from orchid.nn.short_conv import ShortConv, masked
-from orchid.ops.checks import check_at_least, check_choice, check_fraction, check_mask, check_sequence
+from orchid.ops.checks import (
+    check_at_least,
+    check_choice,
+    check_dtype,
+    check_flag,
+    check_fraction,
+    check_mask,
+    check_odd,
+    check_sequence,
+)
 from orchid.ops.depthwise import PADDINGS
 from orchid.ops.spectral_conv import SIGMAS, choose_backend, full_precision, spectral_conv
 from orchid.ops.transforms import NORMS, get_transform
@@ -35,6 +44,26 @@ class LinearFromChannels(nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         """Project x."""
         return torch.baddbmm(self.bias, x.transpose(1, 2), self.weight.T.expand(x.shape[0], -1, -1))
+
+
+class Streams(NamedTuple):
+    """What flows through the layer.
+
+    Attributes:
+        x: the input with its masked positions zeroed, (B, L, D).
+        v: the signal of the chain, (B, D, L).
+        gates: s_1 ... s_(m+1), (B, D, L) each.
+        u: the conditioning sequence of the next stage, (B, D, M).
+        pad: True at masked positions of v, (B, 1, L), or None.
+        u_pad: likewise of u, (B, 1, M).
+    """
+
+    x: Tensor
+    v: Tensor
+    gates: tuple[Tensor, ...]
+    u: Tensor
+    pad: Tensor | None
+    u_pad: Tensor | None
 
 
 class OrchidMixer(nn.Module):
@@ -118,16 +147,15 @@ class OrchidMixer(nn.Module):
         self.transform = get_transform(transform)
         self.norm = check_choice("norm", norm, NORMS)
         self.boundary = check_choice("boundary", boundary, BOUNDARIES)
-        self.kernel_size = check_at_least("kernel_size", kernel_size, 1)
-        if kernel_size % 2 == 0:
-            raise ValueError(f"kernel_size={kernel_size} must be odd: the frequency Conv1d is centred on its bin")
+        self.kernel_size = check_odd("kernel_size", kernel_size)  # the frequency Conv1d is centred on its bin
         self.spatial_layers = check_at_least("spatial_layers", spatial_layers, 0)
         self.spectral_layers = check_at_least("spectral_layers", spectral_layers, 0)
         self.sigma = check_choice("sigma", sigma, SIGMAS)
         if sigma != "identity" and conditioning != "cross":
             raise ValueError(f"sigma={sigma!r} belongs to conditioning='cross', not to {conditioning!r}")
         self.short_padding = check_choice("short_padding", short_padding, PADDINGS)
-        self.filter_embedding, self.filter_width = filter_embedding, filter_width
+        self.filter_embedding = check_odd("filter_embedding", filter_embedding)
+        self.filter_width = check_at_least("filter_width", filter_width, 1)
         self.backend = backend
         choose_backend(backend)
         if filter_grid is not None and not filter_grid > 0:
@@ -144,7 +172,7 @@ class OrchidMixer(nn.Module):
         )
         self.residual_conv = (
             DataDependentConv(self._static_kernel(), None, n=self.n, transform=self.transform)
-            if residual_conv
+            if check_flag("residual_conv", residual_conv)
             else None
         )
         self.out_proj = LinearFromChannels(d_model, d_model)
@@ -169,13 +197,10 @@ class OrchidMixer(nn.Module):
         Returns:
             (B, L, D).
         """
-        x, z, gates, u, pad, u_pad = self._streams(x, mask, context, context_mask)
-        for stage, gate in zip(self.stages, gates[:-1], strict=True):
-            z = masked(stage(gate * z, u, u_pad), pad)
-            u, u_pad = z, pad
-        y = gates[-1] * z
+        streams = self._streams(x, mask, context, context_mask)
+        y = streams.gates[-1] * self._chain(streams, self.order).v
         if self.residual_conv is not None:
-            y = y + self.residual_conv(x.transpose(1, 2))
+            y = y + self.residual_conv(streams.x.transpose(1, 2))
         return self.dropout(self.out_proj(y))
 
     def kernel(
@@ -190,17 +215,13 @@ class OrchidMixer(nn.Module):
         """Return the kernel h0 + hx of a stage in time, (B, D, n): lags 0 ... n - 1, negative lags wrapped."""
         if not 1 <= stage <= self.order:
             raise ValueError(f"stage={stage} must lie in 1 ... order={self.order}")
-        _, z, gates, u, pad, u_pad = self._streams(x, mask, context, context_mask)
-        for previous, gate in zip(self.stages[: stage - 1], gates, strict=False):
-            z = masked(previous(gate * z, u, u_pad), pad)
-            u, u_pad = z, pad
-        h_f = self._spectrum(stage, u, u_pad)
+        h_f = self._spectrum(stage, self._chain(self._streams(x, mask, context, context_mask), stage - 1))
         with full_precision(h_f):
             return self.transform.kernel(h_f, self.n)
 
     def values(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return the short-convolved v, (B, L, D)."""
-        return self._streams(x, mask, None, None)[1].transpose(1, 2)
+        return self._streams(x, mask, None, None).v.transpose(1, 2)
 
     def mixing_matrix(
         self,
@@ -218,8 +239,9 @@ class OrchidMixer(nn.Module):
             raise ValueError(f"mixing_matrix needs order=1; this layer has order={self.order}")
         if not 0 <= channel < self.d_model:
             raise ValueError(f"channel={channel} must lie in 0 ... {self.d_model - 1}")
-        _, _, (s1, s2), u, _, u_pad = self._streams(x, mask, context, context_mask)
-        h_f = self._spectrum(1, u, u_pad)[:, channel, None]  # (B, 1, F)
+        streams = self._streams(x, mask, context, context_mask)
+        s1, s2 = streams.gates
+        h_f = self._spectrum(1, streams)[:, channel, None]  # (B, 1, F)
         length = x.shape[1]
         with full_precision(h_f):
             impulses = torch.eye(length, device=h_f.device, dtype=h_f.real.dtype if h_f.is_complex() else h_f.dtype)
@@ -247,6 +269,8 @@ class OrchidMixer(nn.Module):
         layer = type(self)(self.d_model, max_length, **options)
         layer.to(device=self.out_proj.weight.device, dtype=self.out_proj.weight.dtype)
         layer.load_state_dict(self.state_dict())
+        for parameter, own in zip(layer.parameters(), self.parameters(), strict=True):
+            parameter.requires_grad_(own.requires_grad)
         # The filter divides by sqrt(n); a stretched kernel must divide by n to keep its spectrum, an extended
         # one by what it had.
         scale = math.sqrt(ratio) if grid == "extend" else 1 / math.sqrt(ratio)
@@ -304,19 +328,20 @@ class OrchidMixer(nn.Module):
     def _spatial_conv(self) -> SpatialConv:
         return SpatialConv(self.spatial_layers, self.d_model, self.max_length, self.kernel_size, self.short_padding)
 
-    def _spectrum(self, stage: int, u: Tensor, u_pad: Tensor | None) -> Tensor:
+    def _chain(self, streams: Streams, stages: int) -> Streams:
+        """Run the first stages of the chain: v becomes the output of the last of them, and conditions the next."""
+        for stage, gate in zip(self.stages[:stages], streams.gates, strict=False):
+            z = masked(stage(gate * streams.v, streams.u, streams.u_pad), streams.pad)
+            streams = streams._replace(v=z, u=z, u_pad=streams.pad)
+        return streams
+
+    def _spectrum(self, stage: int, streams: Streams) -> Tensor:
         """Return h_f of a stage as (B, D, F), also where it is the same for every sample."""
-        h_f: Tensor = self.stages[stage - 1].spectrum(u, u_pad)  # type: ignore[operator]
-        return h_f.expand(u.shape[0], -1, -1)
+        h_f: Tensor = self.stages[stage - 1].spectrum(streams.u, streams.u_pad)  # type: ignore[operator]
+        return h_f.expand(streams.u.shape[0], -1, -1)
 
-    def _streams(
-        self, x: Tensor, mask: Tensor | None, context: Tensor | None, context_mask: Tensor | None
-    ) -> tuple[Tensor, Tensor, tuple[Tensor, ...], Tensor, Tensor | None, Tensor | None]:
-        """Check, mask, project and short-convolve.
-
-        Returns x with its masked positions zeroed, v and the gates (B, D, L), the conditioning sequence u (B, D, M),
-        and the padding (B, 1, L) and (B, 1, M) of the two, True where masked.
-        """
+    def _streams(self, x: Tensor, mask: Tensor | None, context: Tensor | None, context_mask: Tensor | None) -> Streams:
+        """Check, mask, project and short-convolve."""
         x, pad = self._checked("x", x, "mask", mask)
         projected = masked(self.in_proj(x), pad)
         if context is None:
@@ -331,14 +356,12 @@ class OrchidMixer(nn.Module):
             context, u_pad = self._checked("context", context, "context_mask", context_mask)
             u = masked(self.in_proj(context, self.d_model), u_pad)
         v, *gates = self.short_conv(projected, pad).split(self.d_model, dim=1)
-        return x, v, tuple(gates), u, pad, u_pad
+        return Streams(x, v, tuple(gates), u, pad, u_pad)
 
     def _checked(self, name: str, x: Tensor, mask_name: str, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
         check_sequence(name, x, self.d_model, self.max_length)
         check_mask(mask_name, mask, x)
-        dtype = self.in_proj.weight.dtype
-        if x.dtype != dtype and not torch.is_autocast_enabled(x.device.type):
-            raise ValueError(f"{name} has dtype {x.dtype}; expected {dtype}, that of the layer (or use autocast)")
+        check_dtype(name, x, self.in_proj.weight.dtype)
         if mask is None:
             return x, None
         pad = ~mask

@@ -1,6 +1,7 @@
 """Errors at the boundary: each names the argument, its value and what would be right."""
 
 from collections.abc import Iterable
+from numbers import Integral, Real
 
 import torch
 from torch import Tensor
@@ -16,16 +17,30 @@ def check_choice(name: str, value: str, choices: Iterable[str]) -> str:
 
 def check_at_least(name: str, value: int, minimum: int) -> int:
     """Return ``value`` if it is an integer of at least ``minimum``."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < minimum:
         raise ValueError(f"{name}={value!r} must be an integer of at least {minimum}")
-    return value
+    return int(value)
 
 
 def check_fraction(name: str, value: float) -> float:
     """Return ``value`` if it lies in [0, 1)."""
-    if not 0.0 <= value < 1.0:
+    if not isinstance(value, Real) or not 0.0 <= value < 1.0:
         raise ValueError(f"{name}={value!r} must lie in [0, 1)")
     return value
+
+
+def check_flag(name: str, value: bool) -> bool:
+    """Return ``value`` if it is True or False, and not merely true or false."""
+    if not isinstance(value, bool):
+        raise ValueError(f"{name}={value!r} must be True or False")
+    return value
+
+
+def check_odd(name: str, value: int) -> int:
+    """Return ``value`` if it is an odd integer of at least 1."""
+    if check_at_least(name, value, 1) % 2 == 0:
+        raise ValueError(f"{name}={value!r} must be odd")
+    return int(value)
 
 
 def check_sequence(name: str, x: Tensor, d_model: int, max_length: int) -> None:
@@ -35,13 +50,23 @@ def check_sequence(name: str, x: Tensor, d_model: int, max_length: int) -> None:
         raise ValueError(f"{name} has shape {shape}; expected (batch, length, d_model={d_model})")
     if not x.is_floating_point():
         raise ValueError(f"{name} has dtype {x.dtype}; expected a floating point tensor")
-    if x.shape[1] < 1:
-        raise ValueError(f"{name} has shape {shape}; expected a length of at least 1")
+    if x.shape[0] < 1 or x.shape[1] < 1:
+        raise ValueError(f"{name} has shape {shape}; expected a batch and a length of at least 1")
     if x.shape[1] > max_length:
         raise ValueError(
             f"{name} has length {x.shape[1]}, longer than max_length={max_length}; "
             "build the layer with a larger max_length, or use resample() on a trained OrchidMixer"
         )
+
+
+def check_dtype(name: str, x: Tensor, dtype: torch.dtype) -> None:
+    """Accept ``x`` only in the layer's ``dtype``, or under autocast in any that autocast handles."""
+    if x.dtype == dtype:
+        return
+    if not torch.is_autocast_enabled(x.device.type):
+        raise ValueError(f"{name} has dtype {x.dtype}; expected {dtype}, that of the layer (or use autocast)")
+    if x.dtype == torch.float64:
+        raise ValueError(f"{name} has dtype {x.dtype}, which autocast leaves alone; expected {dtype} or narrower")
 
 
 def check_mask(name: str, mask: Tensor | None, x: Tensor) -> None:

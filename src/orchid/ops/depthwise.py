@@ -17,6 +17,8 @@ class _DepthwiseConv(torch.autograd.Function):
     where this one keeps x, which the caller holds anyway.
     """
 
+    generate_vmap_rule = True
+
     @staticmethod
     def forward(x: Tensor, taps: Tensor, bias: Tensor | None, padding: tuple[int, int], dilation: int) -> Tensor:
         return F.conv1d(F.pad(x, padding), taps.unsqueeze(1), bias, groups=taps.shape[0], dilation=dilation)
@@ -40,7 +42,7 @@ class _DepthwiseConv(torch.autograd.Function):
         if ctx.needs_input_grad[1]:
             padded, length = F.pad(x, (left, right)), grad.shape[-1]
             shifted = (padded[..., j * dilation : j * dilation + length] for j in range(width))
-            columns = [(grad * each).sum((0, 2), dtype=wide) for each in shifted]
+            columns = [(grad.to(wide) * each).sum((0, 2)) for each in shifted]
             grad_taps = torch.stack(columns, dim=1).to(taps.dtype)
         if ctx.needs_input_grad[2]:
             grad_bias = grad.sum((0, 2), dtype=wide).to(taps.dtype)

@@ -51,6 +51,8 @@ class _HalfSpectrum(torch.autograd.Function):
     that has a mirror image twice, so those are halved first.
     """
 
+    generate_vmap_rule = True
+
     @staticmethod
     def forward(x: Tensor, n: int, norm: str) -> Tensor:
         return torch.fft.rfft(x, n=n, norm=norm)

@@ -17,13 +17,13 @@ def _demo(name: str, learning_rate: float, **model: Any) -> Callable[[], Experim
             task=RecallConfig(vocab_size=20, length=32),
             model=SequenceConfig(d_model=32, depth=2, **model),
             train=TrainConfig(
-                steps=1000,
-                batch_size=128,
+                steps=550,
+                batch_size=256,
                 learning_rate=learning_rate,
                 warmup=50,
                 log_every=25,
-                evaluate_every=50,
-                checkpoint_every=200,
+                evaluate_every=25,
+                checkpoint_every=150,
             ),
         )
 

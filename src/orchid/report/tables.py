@@ -3,7 +3,7 @@
 import json
 import math
 import statistics
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -56,35 +56,48 @@ def load_results(folder: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any
 
 def _sections(runs: list[dict[str, Any]], benchmarks: list[dict[str, Any]], short: bool = False) -> list[str]:
     sections = []
-    demo = [run for run in runs if run["recipe"].startswith("recall/demo-")]
-    if demo:
-        sections.append(("" if short else "## The demo: associative recall on a CPU\n\n") + _demo_table(demo))
+    for group in _grouped(
+        runs, lambda run: (run["config"]["task"], run["steps"], run["config"]["train"]["batch_size"])
+    ):
+        family = group[0]["recipe"].partition("/")[0]
+        if family != "recall":
+            raise ValueError(f"there is no table for results of recipe {group[0]['recipe']!r}")
+        sections.append(("" if short else "## Associative recall\n\n") + _recall_table(group))
     for benchmark in benchmarks:
         sections.append(("" if short else "## Runtime of a layer\n\n") + _runtime_table(benchmark))
     return sections
 
 
-def _demo_table(runs: list[dict[str, Any]]) -> str:
-    task, first = runs[0]["config"]["task"], runs[0]
-    rows = []
-    for recipe in dict.fromkeys(run["recipe"] for run in runs):
-        same = [run for run in runs if run["recipe"] == recipe]
+def _grouped(runs: list[dict[str, Any]], key: Callable[[dict[str, Any]], Any]) -> list[list[dict[str, Any]]]:
+    """Return the runs in groups of equal keys, in order of appearance."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for run in runs:
+        groups.setdefault(json.dumps(key(run), sort_keys=True), []).append(run)
+    return list(groups.values())
+
+
+def _recall_table(runs: list[dict[str, Any]]) -> str:
+    """Return one table of runs on the same task with the same steps; a row is one configuration over its seeds."""
+    first, rows = runs[0], []
+    for same in _grouped(runs, lambda run: {k: v for k, v in run["config"].items() if k != "seed"}):
         model, scores = same[0]["config"]["model"], [100 * run["metrics"]["test/accuracy"] for run in same]
         name = model["mixer"] + "".join(f", {k}={v}" for k, v in model["options"].items())
-        seconds = statistics.mean(run["seconds"] for run in same)
         passed = _spread([steps_to(run, PASS) for run in same], "{:.0f}")
-        rows.append([name, _spread(scores), passed, str(len(same)), f"{same[0]['parameters']:,}", f"{seconds:.0f}"])
-    rows.sort(key=lambda row: row[0], reverse=True)
-    guess = [100 * run["metrics"]["test/best_guess"] for run in runs]
-    rows.append(["best guess that only knows which values occur", f"{statistics.mean(guess):.1f}", "", "", "", ""])
+        seconds = statistics.mean(run["seconds"] for run in same)
+        cells = [name, _spread(scores), passed, str(len(same)), f"{same[0]['parameters']:,}", f"{seconds:.0f}"]
+        rows.append((statistics.mean(steps_to(run, PASS) for run in same), cells))
+    rows.sort(key=lambda row: row[0])
+    guess = statistics.mean(100 * run["metrics"]["test/best_guess"] for run in runs)
+    task, where = first["config"]["task"], first["hardware"]
+    device = where.get("gpu") or f"{where['threads']} thread(s) of a CPU ({where['cpu']})"
     caption = (
         f"Associative recall, vocabulary {task['vocab_size']}, length {task['length']}, training signal "
-        f"`{task['signal']}`, {first['steps']} steps of {first['config']['train']['batch_size']}, "
-        f"on {first['hardware']['threads']} threads of a CPU ({first['hardware']['cpu']}):"
+        f"`{task['signal']}`, {first['steps']} steps of {first['config']['train']['batch_size']}, on {device}; "
+        "mean over the seeds, and the range:"
     )
     header = ["model", "right answers (%)", f"steps to {PASS:.0%}", "seeds", "parameters", "seconds"]
-    table = _markdown(header, rows)
-    return f"{caption}\n\n{table}"
+    guesser = ["best guess that only knows which values occur", f"{guess:.1f}", "", "", "", ""]
+    return f"{caption}\n\n{_markdown(header, [*(cells for _, cells in rows), guesser])}"
 
 
 def _runtime_table(benchmark: dict[str, Any]) -> str:

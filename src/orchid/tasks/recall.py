@@ -132,7 +132,8 @@ class RecallTask:
         """Return the accuracy on the query's value, and that of the best guess without its key."""
         right = guessed = 0
         for index, size in enumerate(_chunks(self.test_size, TEST_BATCH)):
-            tokens, targets = self.recall.batch("test", 0, index, size, device)
+            # Drawn on the CPU, so that the test set is the same on every device.
+            tokens, targets = (t.to(device) for t in self.recall.batch("test", 0, index, size))
             right += int((model(tokens)[:, -1].argmax(dim=-1) == targets[:, -1]).sum())
             guessed += int((self.recall.best_guess(tokens) == targets[:, -1]).sum())
         return {"test/accuracy": right / self.test_size, "test/best_guess": guessed / self.test_size}

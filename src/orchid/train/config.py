@@ -46,7 +46,7 @@ class TrainConfig:
         batch_size: examples a step, over all processes and accumulated pieces together.
         learning_rate: peak learning rate.
         warmup: steps of linear warm-up.
-        schedule: what follows: "constant", or "cosine" or "linear" decay to zero at the last step.
+        schedule: what follows: "constant", or "cosine" or "linear" decay that would reach zero one step after the last.
         weight_decay: decoupled, on the matrices of linear layers only.
         beta2: Adam's second-moment decay.
         clip: largest gradient norm; 0 does not clip.
@@ -115,8 +115,14 @@ class Experiment:
         return dataclasses.asdict(self)
 
 
-def apply_override(experiment: Experiment, assignment: str) -> None:
-    """Apply ``a.b=value``, in place; an unknown key or a value of the wrong type is an error that names the right."""
+def apply_overrides(experiment: Experiment, assignments: list[str]) -> None:
+    """Apply ``a.b=value``s, in place, then check the whole; what is wrong is an error that names what is right."""
+    for assignment in assignments:
+        _apply(experiment, assignment)
+    experiment.train.__post_init__()
+
+
+def _apply(experiment: Experiment, assignment: str) -> None:
     path, separator, text = assignment.partition("=")
     if not separator or not path:
         raise ValueError(f"--set {assignment!r} is not of the form key=value, such as train.steps=100")
@@ -133,8 +139,6 @@ def apply_override(experiment: Experiment, assignment: str) -> None:
         raise ValueError(f"{path!r} cannot be set; set the keys below it, or choose another recipe")
     kind = typing.get_type_hints(type(target))[last]
     setattr(target, last, _coerce(path, text, kind))
-    if hasattr(target, "__post_init__"):
-        target.__post_init__()
 
 
 def _known(target: Any, key: str, path: str) -> None:
@@ -152,6 +156,9 @@ def _known(target: Any, key: str, path: str) -> None:
 
 
 def _literal(text: str) -> Any:
+    words = {"True": True, "False": False, "None": None}
+    if text in words:
+        return words[text]
     try:
         return json.loads(text)
     except json.JSONDecodeError:

@@ -1,5 +1,6 @@
 """The training loop, for one process or many, on accelerate."""
 
+import math
 import time
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from accelerate.state import AcceleratorState
 from torch import Tensor, nn
 
 from orchid.train.config import Experiment, Task
+from orchid.train.curves import draw_curves
 from orchid.train.environment import commit, hardware
 from orchid.train.optim import build_optimizer, learning_rate
 from orchid.train.progress import Progress
@@ -30,8 +32,8 @@ from orchid.train.stopping import Stopper
 class Outcome:
     """How a call of ``train`` ended.
 
-    ``result`` is None and ``stopped`` says why ("time limit", "interrupt", "termination") when it ended before the
-    last step; the run can then be resumed.
+    ``result`` is None and ``stopped`` says why ("time limit", "interrupt", "termination", "another process") when it
+    ended before the last step; the run can then be resumed.
     """
 
     folder: Path
@@ -69,12 +71,14 @@ class Engine:
         self.stopper = Stopper(time_limit)
         AcceleratorState._reset_state()  # accelerate keeps one for the process; a run's settings are its own
         self.accelerator = Accelerator(cpu=cpu, mixed_precision=self.config.precision)
-        if self.accelerator.is_main_process:
-            self.folder.open(experiment.to_dict(), resume=resume)
-        self.accelerator.wait_for_everyone()
+        if self.config.precision == "fp16" and self.accelerator.device.type == "cpu":
+            raise ValueError("train.precision='fp16' needs a GPU; use 'bf16' or 'no' on a CPU")
         torch.manual_seed(experiment.seed)
         self.task: Task = experiment.build()
         model = self.task.build_model()
+        if self.accelerator.is_main_process:  # only now: settings that build nothing claim no folder
+            self.folder.open(experiment.to_dict(), resume=resume)
+        self.accelerator.wait_for_everyone()
         self.parameters = sum(p.numel() for p in model.parameters())
         self.model: nn.Module
         self.model, self.optimizer = self.accelerator.prepare(model, build_optimizer(model, self.config))
@@ -89,7 +93,7 @@ class Engine:
         self._restore()
         began = time.monotonic() - self.seconds
         with Progress(self.experiment, self.step, self.accelerator.is_main_process) as progress, self.stopper:
-            while self.step < self.config.steps and not self.stopper.requested():
+            while self.step < self.config.steps and not self._stop_requested():
                 loss = self._train_step()
                 self.step += 1
                 self.seconds = time.monotonic() - began
@@ -98,6 +102,16 @@ class Engine:
             self._checkpoint()
             return Outcome(self.folder.path, self.step, None, self.stopper.reason)
         return Outcome(self.folder.path, self.step, self._finish())
+
+    def _stop_requested(self) -> bool:
+        """Return whether any process wants to stop, so that all of them stop after the same step."""
+        if self.accelerator.num_processes == 1:
+            return self.stopper.requested()
+        flag = torch.tensor(float(self.stopper.requested()), device=self.accelerator.device)
+        stop = bool(self.accelerator.reduce(flag, reduction="sum") > 0)
+        if stop and self.stopper.reason is None:
+            self.stopper.reason = "another process"
+        return stop
 
     def _train_step(self) -> Tensor:
         """Take one optimizer step and return its mean loss."""
@@ -109,8 +123,9 @@ class Engine:
         total = torch.zeros(2, device=accelerator.device)
         for index, piece in enumerate(pieces):
             last = index == len(pieces) - 1
-            with accelerator.autocast(), _synchronised(accelerator, self.model, last):
-                loss, count = self.task.loss(self.model, piece)
+            with _synchronised(accelerator, self.model, last):
+                with accelerator.autocast():
+                    loss, count = self.task.loss(self.model, piece)
                 accelerator.backward(loss)
             total += torch.stack((loss.detach().float(), count.float()))
         total = accelerator.reduce(total, reduction="sum")
@@ -136,11 +151,8 @@ class Engine:
         logs, evaluates = step % config.log_every == 0 or last, step % config.evaluate_every == 0 or last
         if logs or evaluates or step % config.checkpoint_every == 0:
             value = float(loss)
-            if not torch.isfinite(loss):
-                raise Diverged(
-                    f"the loss is {value} at step {step}; the last good checkpoint is kept in "
-                    f"{self.folder.checkpoints}. A lower train.learning_rate or a longer train.warmup may help"
-                )
+            if not math.isfinite(value):
+                raise self._diverged(f"the loss is {value}")
             entry = {"step": step, "seconds": round(self.seconds, 3), "train/loss": value}
             entry["train/learning_rate"] = learning_rate(config, step - 1)
             if evaluates:
@@ -153,6 +165,12 @@ class Engine:
                 self._checkpoint()
         else:
             progress.advance(step)
+
+    def _diverged(self, what: str) -> Diverged:
+        return Diverged(
+            f"{what} at step {self.step}; checkpoints from before are kept in {self.folder.checkpoints}. "
+            "A lower train.learning_rate or a longer train.warmup may help"
+        )
 
     @torch.no_grad()
     def evaluate(self) -> dict[str, float]:
@@ -172,10 +190,18 @@ class Engine:
         self._load_weights(_under("model.", checkpoint[0]))
 
     def _load_weights(self, tensors: dict[str, Tensor]) -> None:
-        self.accelerator.unwrap_model(self.model).load_state_dict(tensors)
+        try:
+            self.accelerator.unwrap_model(self.model).load_state_dict(tensors)
+        except RuntimeError as error:
+            raise ValueError(f"the weights in {self.folder.path} do not fit its configuration: {error}") from None
 
     def _weights(self) -> dict[str, Tensor]:
-        return dict(self.accelerator.unwrap_model(self.model).state_dict())
+        """Return the model's tensors; what is not finite is never written."""
+        weights = dict(self.accelerator.unwrap_model(self.model).state_dict())
+        for name, tensor in weights.items():
+            if not torch.isfinite(tensor).all():
+                raise self._diverged(f"{name} is not finite")
+        return weights
 
     def _checkpoint(self) -> None:
         tensors = {f"model.{name}": tensor for name, tensor in self._weights().items()}
@@ -185,12 +211,14 @@ class Engine:
             tensors["random.cuda"] = torch.cuda.get_rng_state()
         if self.accelerator.is_main_process:
             state = {"step": self.step, "seconds": self.seconds, "metrics": self.metrics}
+            if self.accelerator.scaler is not None:
+                state["scaler"] = self.accelerator.scaler.state_dict()
             self.folder.save_checkpoint(self.step, tensors, state)
 
     def _restore(self) -> None:
         checkpoint = self.folder.load_checkpoint()
         if checkpoint is None:
-            self.folder.rewind(0)
+            self._rewind()
             return
         tensors, state = checkpoint
         self._load_weights(_under("model.", tensors))
@@ -198,8 +226,15 @@ class Engine:
         torch.set_rng_state(tensors["random.cpu"])
         if "random.cuda" in tensors and self.accelerator.device.type == "cuda":
             torch.cuda.set_rng_state(tensors["random.cuda"])
+        if self.accelerator.scaler is not None:
+            self.accelerator.scaler.load_state_dict(state["scaler"])
         self.step, self.seconds, self.metrics = state["step"], state["seconds"], state["metrics"]
-        self.folder.rewind(self.step)
+        self._rewind()
+
+    def _rewind(self) -> None:
+        """Drop the metrics that the steps to come will write again."""
+        if self.accelerator.is_main_process:
+            self.folder.rewind(self.step)
 
     def _finish(self) -> dict[str, Any]:
         """Write the trained model and the result."""
@@ -218,8 +253,10 @@ class Engine:
             "torch": torch.__version__,
             "commit": commit(),
         }
+        weights = self._weights()
         if self.accelerator.is_main_process:
-            save_tensors(self.folder.model, self._weights(), {"step": self.step})
+            save_tensors(self.folder.model, weights, {"step": self.step})
+            draw_curves(self.folder)
             write_json(self.folder.result, result)
         return result
 

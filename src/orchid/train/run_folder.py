@@ -14,6 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 KEPT_CHECKPOINTS = 2
+TEMPORARY = ".writing"
 
 
 class RunFolder:
@@ -43,11 +44,14 @@ class RunFolder:
                     f"{self.path} holds a run with other settings ({', '.join(changed)}); "
                     "resume with the same settings or choose another --out"
                 )
-        elif self.path.is_dir() and any(self.path.iterdir()):
+        elif self.path.is_dir() and any(not _is_temporary(path) for path in self.path.iterdir()):
             raise ValueError(f"{self.path} is not empty and holds no run; choose another --out")
-        self.checkpoints.mkdir(parents=True, exist_ok=True)
+        self.path.mkdir(parents=True, exist_ok=True)
         if not self.config.is_file():
             write_json(self.config, config)
+        self.checkpoints.mkdir(exist_ok=True)
+        for stray in filter(_is_temporary, [*self.path.iterdir(), *self.checkpoints.iterdir()]):
+            stray.unlink()  # left by a process that was killed while it wrote
 
     def read_config(self) -> dict[str, Any]:
         """Return the stored settings."""
@@ -95,11 +99,12 @@ class RunFolder:
 @contextmanager
 def atomic(path: Path) -> Iterator[Path]:
     """Give a temporary path in the same folder that replaces ``path`` once it is written and on disk."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=TEMPORARY)
     os.close(handle)
     temporary = Path(name)
     try:
         yield temporary
+        temporary.chmod(path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~_umask())
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         temporary.replace(path)
@@ -147,9 +152,21 @@ def load_optimizer_tensors(optimizer: torch.optim.Optimizer, tensors: dict[str, 
     optimizer.load_state_dict({"state": slots, "param_groups": optimizer.state_dict()["param_groups"]})
 
 
+def _is_temporary(path: Path) -> bool:
+    return path.name.startswith(".") and path.name.endswith(TEMPORARY)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         data: dict[str, Any] = json.loads(path.read_text())
+        if not isinstance(data, dict) or "recipe" not in data:
+            raise ValueError(f"{path} is not that of a run: it names no recipe")
     except FileNotFoundError:
         raise ValueError(f"{path} does not exist; {path.parent} is not the folder of a run") from None
     except json.JSONDecodeError as error:

@@ -17,6 +17,8 @@ class Stopper:
     """
 
     def __init__(self, time_limit: float | None) -> None:
+        if time_limit is not None and not time_limit >= 0:
+            raise ValueError(f"time_limit={time_limit!r} must be minutes, at least 0")
         self.deadline = None if time_limit is None else time.monotonic() + 60 * time_limit
         self.reason: str | None = None
         self.previous: dict[int, Any] = {}
