@@ -49,7 +49,7 @@ def _draw_curves(axes: Any, folders: dict[str, Path]) -> None:
         guess = 100 * points[-1]["test/best_guess"]
     axes.axhline(guess, color="gray", linestyle=":", label=f"best guess without looking up: {guess:.1f} %")
     axes.set(title="Learning to recall", xlabel="training step", ylabel="right answers (%)", ylim=(0, 103))
-    axes.legend(loc="center right", frameon=False, fontsize=9)
+    axes.legend(loc="center right", bbox_to_anchor=(1.0, 0.41), frameon=False, fontsize=9)
     axes.grid(alpha=0.25)
 
 
@@ -104,7 +104,7 @@ def _draw_matrix(axes: Any, recall: Recall, model: Any, inputs: list[Tensor], to
         axes.annotate(
             "",
             (place, recall.length - 0.5),
-            (place, recall.length + 4.5),
+            (place, 1.07 * recall.length - 0.5),
             annotation_clip=False,
             arrowprops={"arrowstyle": "-|>", "color": "#c0392b"},
         )
