@@ -41,6 +41,7 @@ def test_every_recipe_has_a_twin_that_runs(recipe: str, tmp_path: Path) -> None:
     full, small = found.build().to_dict(), found.tiny().to_dict()
     differing = {k for part in ("task", "model") for k in full[part] if full[part][k] != small[part][k]}
     assert differing <= {"vocab_size", "length", "test_size", "d_model"}
+    assert full["paper"] == small["paper"]
 
 
 def test_run_folder(tmp_path: Path) -> None:

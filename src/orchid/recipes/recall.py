@@ -30,6 +30,29 @@ def _demo(name: str, learning_rate: float, **model: Any) -> Callable[[], Experim
     return build
 
 
+def _vocabulary(name: str, vocab_size: int, learning_rate: float, paper: float | None, **model: Any) -> Recipe:
+    """A cell of table icl2: one mixer at length 128 and a vocabulary size, hidden size 64, two blocks."""
+
+    def build() -> Experiment:
+        return Experiment(
+            recipe=f"recall/v{vocab_size}-{name}",
+            task=RecallConfig(vocab_size=vocab_size, length=128),
+            model=SequenceConfig(d_model=64, depth=2, **model),
+            train=TrainConfig(
+                steps=6000,
+                batch_size=128,
+                learning_rate=learning_rate,
+                warmup=200,
+                log_every=100,
+                evaluate_every=250,
+                checkpoint_every=1000,
+            ),
+            paper={} if paper is None else {"test/accuracy": paper},
+        )
+
+    return _recipe(f"v{vocab_size}-{name}", f"table icl2: {name}, vocabulary {vocab_size}, length 128", build)
+
+
 def _tiny(build: Callable[[], Experiment]) -> Callable[[], Experiment]:
     def tiny() -> Experiment:
         experiment = build()
@@ -59,4 +82,7 @@ RECIPES = [
         "the demo's baseline: attention with learned positions in Orchid's place",
         _demo("demo-attention", 2e-3, mixer="attention", positions="learned"),
     ),
+    *(_vocabulary("orchid", size, 3e-3, paper) for size, paper in ((20, 1.0), (30, 0.994), (40, 0.992))),
+    *(_vocabulary("static", size, 3e-3, None, options={"conditioning": "static"}) for size in (20, 30, 40)),
+    *(_vocabulary("attention", size, 1e-3, 1.0, mixer="attention", positions="learned") for size in (20, 30, 40)),
 ]

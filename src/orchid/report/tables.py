@@ -55,14 +55,20 @@ def load_results(folder: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any
 
 
 def _sections(runs: list[dict[str, Any]], benchmarks: list[dict[str, Any]], short: bool = False) -> list[str]:
+    """Return the sections; ``short`` leaves out headings and the details of every vocabulary."""
+    for run in runs:
+        if run["recipe"].partition("/")[0] != "recall":
+            raise ValueError(f"there is no table for results of recipe {run['recipe']!r}")
     sections = []
+    vocabulary = [run for run in runs if run["recipe"].startswith("recall/v")]
+    if vocabulary:
+        title = "" if short else "## Associative recall over the vocabulary (table icl2)\n\n"
+        sections.append(title + _vocabulary_table(vocabulary))
+    shown = [run for run in runs if not short or run not in vocabulary]
     for group in _grouped(
-        runs, lambda run: (run["config"]["task"], run["steps"], run["config"]["train"]["batch_size"])
+        shown, lambda run: (run["config"]["task"], run["steps"], run["config"]["train"]["batch_size"])
     ):
-        family = group[0]["recipe"].partition("/")[0]
-        if family != "recall":
-            raise ValueError(f"there is no table for results of recipe {group[0]['recipe']!r}")
-        sections.append(("" if short else "## Associative recall\n\n") + _recall_table(group))
+        sections.append(("" if short else "## Associative recall, in detail\n\n") + _recall_table(group))
     for benchmark in benchmarks:
         sections.append(("" if short else "## Runtime of a layer\n\n") + _runtime_table(benchmark))
     return sections
@@ -76,12 +82,40 @@ def _grouped(runs: list[dict[str, Any]], key: Callable[[dict[str, Any]], Any]) -
     return list(groups.values())
 
 
+def _model_name(run: dict[str, Any]) -> str:
+    model = run["config"]["model"]
+    return str(model["mixer"]) + "".join(f", {k}={v}" for k, v in model["options"].items())
+
+
+def _vocabulary_table(runs: list[dict[str, Any]]) -> str:
+    """Return accuracies by model and vocabulary size, ours beside the paper's; a cell not run stays empty."""
+    sizes = sorted({run["config"]["task"]["vocab_size"] for run in runs})
+    rows = []
+    for same in _grouped(runs, _model_name):
+        cells = [_model_name(same[0])]
+        for size in sizes:
+            cell = [run for run in same if run["config"]["task"]["vocab_size"] == size]
+            cells += [_spread([100 * run["metrics"]["test/accuracy"] for run in cell]) if cell else ""]
+            paper = {run["paper"]["test/accuracy"] for run in cell if run["paper"]}
+            cells += ["-" if not paper else f"{100 * paper.pop():.1f}"]
+        rows.append(cells)
+    rows.sort(key=lambda row: row[0], reverse=True)
+    first = runs[0]
+    task, where = first["config"]["task"], first["hardware"]
+    caption = (
+        f"Associative recall, length {task['length']}, training signal `{task['signal']}`, {first['steps']:,} steps of "
+        f"{first['config']['train']['batch_size']}, right answers in %, mean over the seeds and the range, on "
+        f"{where.get('gpu') or where['cpu']} (the paper does not state its training signal):"
+    )
+    header = ["model", *(text for size in sizes for text in (f"vocabulary {size}", "paper"))]
+    return f"{caption}\n\n{_markdown(header, rows)}"
+
+
 def _recall_table(runs: list[dict[str, Any]]) -> str:
     """Return one table of runs on the same task with the same steps; a row is one configuration over its seeds."""
     first, rows = runs[0], []
     for same in _grouped(runs, lambda run: {k: v for k, v in run["config"].items() if k != "seed"}):
-        model, scores = same[0]["config"]["model"], [100 * run["metrics"]["test/accuracy"] for run in same]
-        name = model["mixer"] + "".join(f", {k}={v}" for k, v in model["options"].items())
+        name, scores = _model_name(same[0]), [100 * run["metrics"]["test/accuracy"] for run in same]
         passed = _spread([steps_to(run, PASS) for run in same], "{:.0f}")
         seconds = statistics.mean(run["seconds"] for run in same)
         cells = [name, _spread(scores), passed, str(len(same)), f"{same[0]['parameters']:,}", f"{seconds:.0f}"]
