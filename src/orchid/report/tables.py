@@ -9,7 +9,7 @@ from typing import Any
 
 from orchid.train.run_folder import atomic
 
-PASS = 0.95
+PASS = 0.99
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 
 
@@ -96,19 +96,24 @@ def _vocabulary_table(runs: list[dict[str, Any]]) -> str:
         for size in sizes:
             cell = [run for run in same if run["config"]["task"]["vocab_size"] == size]
             cells += [_spread([100 * run["metrics"]["test/accuracy"] for run in cell]) if cell else ""]
+            cells += [_spread([steps_to(run, PASS) for run in cell], "{:,.0f}") if cell else ""]
             paper = {run["paper"]["test/accuracy"] for run in cell if run["paper"]}
             cells += ["-" if not paper else f"{100 * paper.pop():.1f}"]
         rows.append(cells)
-    rows.sort(key=lambda row: row[0], reverse=True)
+    rows.sort(key=lambda row: (not row[0].startswith("orchid"), row[0]))
     first = runs[0]
     task, where = first["config"]["task"], first["hardware"]
     caption = (
         f"Associative recall, length {task['length']}, training signal `{task['signal']}`, {first['steps']:,} steps of "
-        f"{first['config']['train']['batch_size']}, right answers in %, mean over the seeds and the range, on "
+        f"{first['config']['train']['batch_size']}, right answers in %, mean over the seeds ({_seeds(runs)}) and the range, on "
         f"{where.get('gpu') or where['cpu']} (the paper does not state its training signal):"
     )
-    header = ["model", *(text for size in sizes for text in (f"vocabulary {size}", "paper"))]
+    header = ["model", *(text for size in sizes for text in (f"vocabulary {size}", f"steps to {PASS:.0%}", "paper"))]
     return f"{caption}\n\n{_markdown(header, rows)}"
+
+
+def _seeds(runs: list[dict[str, Any]]) -> str:
+    return ", ".join(str(seed) for seed in sorted({run["seed"] for run in runs}))
 
 
 def _recall_table(runs: list[dict[str, Any]]) -> str:
@@ -162,11 +167,14 @@ def steps_to(run: dict[str, Any], accuracy: float) -> float:
 
 
 def _spread(values: list[float], form: str = "{:.1f}") -> str:
-    """Return the mean, and the range where there are several; a value that was not reached has none."""
-    if math.inf in values:
+    """Return the mean, and the range where there is one; infinite values were not reached and are counted."""
+    reached = [value for value in values if value != math.inf]
+    if not reached:
         return "not reached"
-    mean = form.format(statistics.mean(values))
-    return mean if len(values) == 1 else f"{mean} ({form.format(min(values))} to {form.format(max(values))})"
+    mean, low, high = (form.format(value) for value in (statistics.mean(reached), min(reached), max(reached)))
+    text = mean if low == high else f"{mean} ({low} to {high})"
+    missed = len(values) - len(reached)
+    return f"{text}; {missed} of {len(values)} not" if missed else text
 
 
 def _markdown(header: list[str], rows: Iterable[list[str]]) -> str:
