@@ -105,8 +105,8 @@ def _vocabulary_table(runs: list[dict[str, Any]]) -> str:
     task, where = first["config"]["task"], first["hardware"]
     caption = (
         f"Associative recall, length {task['length']}, training signal `{task['signal']}`, {first['steps']:,} steps of "
-        f"{first['config']['train']['batch_size']}, right answers in %, mean over the seeds ({_seeds(runs)}) and the range, on "
-        f"{where.get('gpu') or where['cpu']} (the paper does not state its training signal):"
+        f"{first['config']['train']['batch_size']}, right answers in %, mean over the seeds ({_seeds(runs)}) and the "
+        f"range, on {where.get('gpu') or where['cpu']} (the paper does not state its training signal):"
     )
     header = ["model", *(text for size in sizes for text in (f"vocabulary {size}", f"steps to {PASS:.0%}", "paper"))]
     return f"{caption}\n\n{_markdown(header, rows)}"
@@ -124,8 +124,8 @@ def _recall_table(runs: list[dict[str, Any]]) -> str:
         passed = _spread([steps_to(run, PASS) for run in same], "{:.0f}")
         seconds = statistics.mean(run["seconds"] for run in same)
         cells = [name, _spread(scores), passed, str(len(same)), f"{same[0]['parameters']:,}", f"{seconds:.0f}"]
-        rows.append((statistics.mean(steps_to(run, PASS) for run in same), cells))
-    rows.sort(key=lambda row: row[0])
+        rows.append((statistics.mean(scores), cells))
+    rows.sort(key=lambda row: row[0], reverse=True)
     guess = statistics.mean(100 * run["metrics"]["test/best_guess"] for run in runs)
     task, where = first["config"]["task"], first["hardware"]
     device = where.get("gpu") or f"{where['threads']} thread(s) of a CPU ({where['cpu']})"
