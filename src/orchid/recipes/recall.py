@@ -71,7 +71,7 @@ def _recipe(name: str, summary: str, build: Callable[[], Experiment]) -> Recipe:
 
 
 RECIPES = [
-    _recipe("demo-orchid", "the demo: Orchid, Type I, on two CPU cores", _demo("demo-orchid", 1e-2)),
+    _recipe("demo-orchid", "the demo: Orchid, Type I, on a CPU", _demo("demo-orchid", 1e-2)),
     _recipe(
         "demo-static",
         "the demo's control: the same model, its kernel not conditioned on the data",
