@@ -1,6 +1,5 @@
 """Mixers by name: what makes comparisons one flag apart."""
 
-import difflib
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +8,7 @@ from torch import nn
 
 from orchid.mixers.attention import Attention
 from orchid.nn.mixer import OrchidMixer
+from orchid.ops.checks import did_you_mean
 
 MIXERS: dict[str, Callable[..., nn.Module]] = {
     "attention": Attention,
@@ -40,9 +40,3 @@ def create_mixer(name: str, d_model: int, max_length: int, **options: Any) -> nn
             causal = " (it is not causal)" if "causal" in option else ""
             raise ValueError(f"mixer {name!r} has no option {option!r}{causal}{hint}; it has {', '.join(known)}")
     return build(d_model, max_length, **options)
-
-
-def did_you_mean(word: str, known: Any) -> str:
-    """Return "; did you mean ...?" for the nearest known word, or nothing."""
-    near = difflib.get_close_matches(word, list(known), n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""

@@ -1,5 +1,6 @@
 """Errors at the boundary: each names the argument, its value and what would be right."""
 
+import difflib
 from collections.abc import Iterable
 from numbers import Integral, Real
 
@@ -79,3 +80,9 @@ def check_mask(name: str, mask: Tensor | None, x: Tensor) -> None:
         raise ValueError(f"{name} has shape {tuple(mask.shape)}; expected {tuple(x.shape[:2])} (batch, length)")
     if mask.device != x.device:
         raise ValueError(f"{name} is on {mask.device}; expected {x.device}, where its sequence is")
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return "; did you mean ...?" for the nearest known word, or nothing."""
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""

@@ -194,7 +194,7 @@ def cross_conditioning(
 def static_kernel(
     weights: Sequence[Tensor], biases: Sequence[Tensor], frequency: Tensor, *, n: int, grid: float
 ) -> Tensor:
-    """h0[d, t] = FFN(PosEmb(t))[d] * decay_d(t) / sqrt(n), remark 3.3; returns (D, n).
+    """h0[d, t] = FFN(PosEmb(t))[d] * decay_d(t) / sqrt(n), the remark on a fixed term; returns (D, n).
 
     t counts circular lags: t and t - n are the same position, and the signed lag tau in [-1, 1) is measured in half
     grids. PosEmb = (tau, cos(pi f tau), sin(pi f tau)) for f = 1, 2, ...; the FFN has sine activations that share

@@ -4,7 +4,7 @@ import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from orchid.mixers.registry import did_you_mean
+from orchid.ops.checks import did_you_mean
 from orchid.train.config import Experiment
 
 FAMILIES = ("recall",)

@@ -1,7 +1,6 @@
 """Experiments as typed data: what a recipe returns, ``--set`` changes and a run folder stores."""
 
 import dataclasses
-import difflib
 import json
 import types
 import typing
@@ -9,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from torch import Tensor, nn
+
+from orchid.ops.checks import did_you_mean
 
 SCHEDULES = ("constant", "cosine", "linear")
 PRECISIONS = ("no", "bf16", "fp16")
@@ -149,10 +150,8 @@ def _known(target: Any, key: str, path: str) -> None:
     else:
         raise ValueError(f"{path!r} has no keys below it")
     if key not in names:
-        near = difflib.get_close_matches(key, names, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
         where = f"{path!r}" if path else "the configuration"
-        raise ValueError(f"{where} has no key {key!r}{hint} (it has {', '.join(names)})")
+        raise ValueError(f"{where} has no key {key!r}{did_you_mean(key, names)} (it has {', '.join(names)})")
 
 
 def _literal(text: str) -> Any:
