@@ -7,12 +7,26 @@ from typing import Any
 from torch import nn
 
 from orchid.mixers.attention import Attention
+from orchid.mixers.ckconv import CKConv
+from orchid.mixers.h3 import H3
+from orchid.mixers.hyena import Hyena
+from orchid.mixers.mamba import Mamba
+from orchid.mixers.monarch import MonarchMixer
+from orchid.mixers.performer import Performer
+from orchid.mixers.s4 import S4
 from orchid.nn.mixer import OrchidMixer
 from orchid.ops.checks import did_you_mean
 
 MIXERS: dict[str, Callable[..., nn.Module]] = {
     "attention": Attention,
+    "ckconv": CKConv,
+    "h3": H3,
+    "hyena": Hyena,
+    "mamba": Mamba,
+    "monarch": MonarchMixer,
     "orchid": OrchidMixer,
+    "performer": Performer,
+    "s4": S4,
 }
 
 

@@ -1,0 +1,88 @@
+"""CKConv: a continuous convolution kernel, a sinusoidal network of the relative position (Romero et al., 2022)."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from orchid.mixers.base import DIRECTIONS, SequenceMixer
+from orchid.mixers.hyena import conv1d_init_
+from orchid.mixers.sine_network import SineNetwork
+from orchid.nn.mixer import LinearFromChannels, LinearToChannels
+from orchid.nn.short_conv import ShortConv, masked
+from orchid.ops.checks import check_at_least, check_choice, check_flag, check_fraction
+from orchid.ops.long_conv import long_conv
+from orchid.ops.spectral_conv import at_least_float32, full_precision
+
+
+class CKConv(SequenceMixer):
+    """y = W (psi conv x), depthwise, then a linear map across channels: the separable form.
+
+    psi is a SIREN of the relative position in [-1, 1]: sin(w0 (W z + b)) twice, then a linear map. Causal
+    (``direction="forward"``), lags 0 ... N - 1 are spread over that interval; used bidirectionally (the default) the
+    lags -(N - 1) ... N - 1 are, so that one network sees both sides. Kernels are scaled by 1 / sqrt(N) to keep the
+    variance of a white input. Weights are not normalised as the published ones are.
+
+    ``gated=True`` puts the convolution between two gates and behind short convolutions, x_2 * (psi conv (x_1 * v)): the
+    form in which recall experiments of the literature compare kernels.
+
+    Args:
+        d_model: D.
+        max_length: N.
+        width: hidden size of the network.
+        omega: w0 of its sines.
+        gated: see above.
+        direction: "both" or "forward".
+        dropout: on the output.
+
+    Shape:
+        x (B, L, D), mask (B, L) bool or None -> (B, L, D).
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        max_length: int,
+        *,
+        width: int = 32,
+        omega: float = 30.0,
+        gated: bool = False,
+        direction: str = "both",
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__(d_model, max_length)
+        self.direction = check_choice("direction", direction, DIRECTIONS)
+        if omega <= 0:
+            raise ValueError(f"omega={omega!r} must be positive")
+        self.in_proj: LinearToChannels | None = None
+        if check_flag("gated", gated):
+            self.in_proj = LinearToChannels(d_model, 3 * d_model)
+            self.short_conv = ShortConv(3 * d_model, max_length, 3)
+            conv1d_init_(self.short_conv)
+        self.omega = omega
+        self.psi = SineNetwork(1, check_at_least("width", width, 1), 2, d_model, bias=True)
+        # As for a SIREN: every sine sees arguments of the same spread, whatever the depth.
+        self.psi.draw_([1.0, math.sqrt(6 / width) / omega, math.sqrt(6 / width) / omega])
+        self.skip = nn.Parameter(torch.zeros(d_model))
+        self.out_proj = LinearFromChannels(d_model, d_model)
+        self.dropout = nn.Dropout(check_fraction("dropout", dropout))
+
+    def kernels(self, length: int) -> list[Tensor]:
+        """Return the kernel of each side, (D, length): lags 0, 1, ..., then lags -1, -2, ..."""
+        lag = torch.arange(length, device=self.skip.device, dtype=at_least_float32(self.skip).dtype)
+        span = max(1, self.max_length - 1)
+        sides = [2 * lag / span - 1] if self.direction == "forward" else [lag / span, -(lag + 1) / span]
+        return [self.psi(position[:, None], self.omega) / math.sqrt(self.max_length) for position in sides]
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Mix x along its length."""
+        x, pad = self.admit(x, mask)
+        if self.in_proj is None:
+            return self.dropout(self.out_proj(self._convolve(x.transpose(1, 2))))
+        x1, x2, v = self.short_conv(masked(self.in_proj(x), pad), pad).split(self.d_model, dim=1)
+        return self.dropout(self.out_proj(x2 * self._convolve(x1 * v)))
+
+    def _convolve(self, v: Tensor) -> Tensor:
+        with full_precision(v):
+            kernels = self.kernels(v.shape[-1])
+        return long_conv(v, *kernels) + v * self.skip.to(v.dtype)[:, None]

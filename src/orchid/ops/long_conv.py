@@ -1,0 +1,28 @@
+"""Linear convolution by kernels given in time, as long as the sequence: one-sided (causal) or two-sided."""
+
+import torch
+from torch import Tensor
+
+from orchid.ops.spectral_conv import at_least_float32, full_precision, spectral_conv
+from orchid.ops.transforms import get_transform
+
+
+def long_conv(x: Tensor, forward: Tensor, backward: Tensor | None = None) -> Tensor:
+    """Return y[t] = sum_(s <= t) forward[t - s] x[s] + sum_(s > t) backward[s - t - 1] x[s], in O(L log L).
+
+    Nothing wraps around: the transform is twice as long as the sequence.
+
+    Args:
+        x: (..., L).
+        forward: (..., N) with N >= L, broadcastable against x; lags 0, 1, ...
+        backward: likewise, lags -1, -2, ...; None is a causal convolution.
+
+    Returns:
+        (..., L) in the dtype of x.
+    """
+    length, dft = x.shape[-1], get_transform("dft")
+    with full_precision(x):
+        past = at_least_float32(forward)[..., :length]
+        future = torch.zeros_like(past) if backward is None else at_least_float32(backward)[..., :length].flip(-1)
+        h_f = dft.kernel_spectrum(torch.cat((past, future), dim=-1))
+        return spectral_conv(x, h_f, n=2 * length, transform=dft)

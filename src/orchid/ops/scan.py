@@ -1,0 +1,60 @@
+"""The first-order linear recurrence h[t] = a[t] h[t-1] + b[t], in O(log L) parallel steps."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def linear_scan(a: Tensor, b: Tensor) -> Tensor:
+    """Return h with h[t] = a[t] h[t-1] + b[t] and h[-1] = 0 along axis 1.
+
+    Args:
+        a: (B, L, ...).
+        b: (B, L, ...), the same shape.
+
+    Returns:
+        h (B, L, ...).
+    """
+    return _LinearScan.apply(a, b)
+
+
+class _LinearScan(torch.autograd.Function):
+    """The recurrence and its adjoint, which is the recurrence run backwards: only a and h are kept.
+
+    With g the gradient of h: G[t] = g[t] + a[t+1] G[t+1], then db = G and da[t] = G[t] h[t-1].
+    """
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
+        h = _scan(a, b)
+        ctx.save_for_backward(a, h)
+        return h
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:
+        a, h = ctx.saved_tensors
+        after = torch.cat((a[:, 1:], torch.zeros_like(a[:, :1])), dim=1)
+        total = _scan(after.flip(1), gradients[0].flip(1)).flip(1)
+        before = torch.cat((torch.zeros_like(h[:, :1]), h[:, :-1]), dim=1)
+        return total * before, total
+
+
+def _scan(a: Tensor, b: Tensor) -> Tensor:
+    """Solve the recurrence by cyclic reduction: pairs of steps are one step of a recurrence of half the length.
+
+    h[2i+1] = (a[2i+1] a[2i]) h[2i-1] + (a[2i+1] b[2i] + b[2i+1]): solved recursively, then the even steps follow.
+    """
+    length = b.shape[1]
+    if length == 1:
+        return b.clone()
+    pairs = length // 2
+    even_a, odd_a = a[:, 0 : 2 * pairs : 2], a[:, 1 : 2 * pairs : 2]
+    even_b, odd_b = b[:, 0 : 2 * pairs : 2], b[:, 1 : 2 * pairs : 2]
+    odd = _scan(odd_a * even_a, torch.addcmul(odd_b, odd_a, even_b))
+    h = torch.empty_like(b)
+    h[:, 0] = b[:, 0]
+    h[:, 1::2] = odd
+    carried = odd[:, : (length - 1) // 2]
+    h[:, 2::2] = torch.addcmul(b[:, 2::2], a[:, 2::2], carried)
+    return h
