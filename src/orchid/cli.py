@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from orchid.recipes import get_recipe, list_recipes
+from orchid.recipes import get_recipe, match_recipes
 from orchid.train.config import Experiment, apply_overrides
 
 app = typer.Typer(
@@ -27,6 +27,10 @@ console = Console(highlight=False, soft_wrap=True)
 Recipe = Annotated[str, typer.Argument(help="A recipe's name, as `orchid list` shows it.")]
 Setting = Annotated[list[str] | None, typer.Option("--set", help="Change a setting: a.b=value. Repeatable.")]
 Tiny = Annotated[bool, typer.Option("--tiny", help="The recipe's small twin, which runs in seconds.")]
+Patterns = Annotated[list[str], typer.Argument(help="Recipes, or patterns such as 'recall/v20-*'.")]
+Board = Annotated[bool, typer.Option("--tensorboard", help="Write event files for TensorBoard too.")]
+Limit = Annotated[float | None, typer.Option(help="Minutes after which to stop, resumable.")]
+Jobs = Annotated[int, typer.Option(min=1, help="Runs at a time, each in a process of its own.")]
 Cpu = Annotated[bool, typer.Option("--cpu", help="Stay on the CPU even where there is a GPU.")]
 
 
@@ -59,14 +63,15 @@ def resolve(recipe: str, settings: list[str] | None, seed: int | None, tiny: boo
 
 
 @app.command("list")
-def list_command() -> None:
-    """Show the recipes."""
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    table.add_column("recipe", no_wrap=True)
-    table.add_column("what it runs")
-    for recipe in list_recipes().values():
-        table.add_row(recipe.name, recipe.summary)
-    console.print(table)
+def list_command(
+    pattern: Annotated[str, typer.Argument(help="Show those that match, such as 'recall/v20-*'.")] = "*",
+) -> None:
+    """Show the recipes: `show` prints one's settings, `train` runs it, `grid` runs many."""
+    with errors():
+        recipes = match_recipes([pattern])
+    width = max(len(recipe.name) for recipe in recipes)
+    for recipe in recipes:
+        console.print(f"{recipe.name:{width}}  {recipe.summary}", markup=False)
 
 
 @app.command()
@@ -84,7 +89,8 @@ def train(
     out: Annotated[Path | None, typer.Option(help="The run's folder. [default: runs/RECIPE/seed-N]")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the initialisation and the data.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run that the folder holds.")] = False,
-    time_limit: Annotated[float | None, typer.Option(help="Minutes after which to stop, resumable.")] = None,
+    time_limit: Limit = None,
+    tensorboard: Board = False,
     cpu: Cpu = False,
     tiny: Tiny = False,
 ) -> None:
@@ -95,12 +101,104 @@ def train(
         experiment = resolve(recipe, settings, seed, tiny)
         name = f"{recipe}-tiny" if tiny else recipe
         folder = out or Path("runs") / name / f"seed-{experiment.seed}"
-        outcome = Engine(experiment, folder, resume=resume, time_limit=time_limit, cpu=cpu).train()
+        engine = Engine(experiment, folder, resume=resume, time_limit=time_limit, cpu=cpu, tensorboard=tensorboard)
+        outcome = engine.train()
     console.quiet = int(os.environ.get("RANK", "0")) > 0  # one voice among many processes
     if outcome.result is None:
         leave_stopped(outcome, "the same command with --resume")
     print_result(outcome.result)
     console.print(f"files: {outcome.folder}")
+
+
+@app.command()
+def grid(
+    recipes: Patterns,
+    seeds: Annotated[str, typer.Option(help="Seeds, comma separated.")] = "0",
+    settings: Setting = None,
+    out: Annotated[Path, typer.Option(help="The folder of the runs: OUT/RECIPE/seed-N.")] = Path("runs"),
+    keep: Annotated[Path | None, typer.Option(help="Copy the result of every finished run here.")] = None,
+    jobs: Jobs = 1,
+    time_limit: Limit = None,
+    tensorboard: Board = False,
+    cpu: Cpu = False,
+    tiny: Tiny = False,
+) -> None:
+    """Run many recipes with many seeds; the same command again skips what is done and resumes what was cut short."""
+    from orchid.train.grid import Cell, keep_result, parse_numbers, run_cells, run_workers
+
+    with errors():
+        cells = []
+        for seed in parse_numbers("--seeds", seeds, int):
+            for recipe in match_recipes(recipes):
+                experiment = resolve(recipe.name, settings, seed, tiny)
+                name = f"{recipe.name}-tiny" if tiny else recipe.name
+                cells.append(Cell(experiment, out / name / f"seed-{seed}"))
+        status = run_workers(jobs) if jobs > 1 else 0
+        stopped = None
+        if jobs == 1:
+            stopped = run_cells(cells, console, cpu=cpu, minutes=time_limit, tensorboard=tensorboard)
+        if keep is not None:
+            for cell in cells:
+                keep_result(cell, keep)
+    finish_grid(cells, stopped, status)
+
+
+@app.command()
+def tune(
+    recipes: Patterns,
+    rates: Annotated[str, typer.Option(help="Rates, comma separated. [default: the grid all results use]")] = "",
+    settings: Setting = None,
+    out: Annotated[Path, typer.Option(help="The folder of the trials: OUT/RECIPE/rate-R.")] = Path("runs/tuning"),
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write the trials and choices here.")] = None,
+    jobs: Jobs = 1,
+    time_limit: Limit = None,
+    cpu: Cpu = False,
+    tiny: Tiny = False,
+) -> None:
+    """Choose learning rates: one grid for every recipe, a quarter of its steps, one seed, on the validation set."""
+    from orchid.train.grid import parse_numbers, run_cells, run_workers
+    from orchid.train.run_folder import write_json
+    from orchid.train.tune import RATES, choose, tuning_cells
+
+    with errors():
+        values = parse_numbers("--rates", rates, float) if rates else list(RATES)
+        groups = [tuning_cells(resolve(r.name, settings, None, tiny), values, out) for r in match_recipes(recipes)]
+        cells = [cell for group in groups for cell in group]
+        status = run_workers(jobs) if jobs > 1 else 0
+        stopped = run_cells(cells, console, cpu=cpu, minutes=time_limit) if jobs == 1 else None
+        chosen = [choice for group in groups if (choice := choose(group)) is not None]
+        if json_file is not None:
+            json_file.parent.mkdir(parents=True, exist_ok=True)
+            write_json(json_file, {"tuning": chosen})
+    table = Table("recipe", *(f"{value:g}" for value in values), "chosen", box=None, padding=(0, 2, 0, 0))
+    for choice in chosen:
+        losses = (choice["trials"].get(f"{value:g}", {}).get("loss") for value in values)
+        cells_of = ["" if loss is None else f"{loss:.4f}" for loss in losses]
+        table.add_row(choice["recipe"], *cells_of, f"{choice['chosen']:g}")
+    finish_grid(cells, stopped, status, table)
+
+
+def finish_grid(cells: list[Any], stopped: str | None, status: int, table: Table | None = None) -> None:
+    """Print what a grid has come to, and leave as the shell expects; workers leave the table to their parent."""
+    from orchid.train.environment import JOBS
+
+    done = sum(cell.result() is not None for cell in cells)
+    if JOBS not in os.environ:
+        if table is None:
+            table = Table("recipe", "seed", "metric", "steps", "seconds", box=None, padding=(0, 2, 0, 0))
+            for cell in cells:
+                result, name = cell.result(), cell.experiment.recipe
+                values = ["not done", "", ""]
+                if result is not None:
+                    metric, value = next(iter(result["metrics"].items()))
+                    values = [f"{metric} {value:.4f}", str(result["steps"]), f"{result['seconds']:.0f}"]
+                table.add_row(name, str(cell.experiment.seed), *values)
+        console.print(table)
+        console.print(f"{done} of {len(cells)} runs done" + (f"; stopped ({stopped})" if stopped else ""))
+    if stopped or status:
+        raise typer.Exit({"interrupt": 130, "termination": 143}.get(stopped or "", status))
+    if done < len(cells) and JOBS not in os.environ:
+        raise typer.Exit(1)
 
 
 @app.command("eval")

@@ -100,7 +100,7 @@ def test_bad_settings() -> None:
         Recall(20, 8, "next")
     with pytest.raises(ValueError, match=r"mask_share=1\.5"):
         Recall(20, 8, mask_share=1.5)
-    with pytest.raises(ValueError, match="split='valid' is not one of"):
-        Recall(20, 8).batch("valid", 0, 0, 1)
+    with pytest.raises(ValueError, match="split='dev' is not one of"):
+        Recall(20, 8).batch("dev", 0, 0, 1)
     with pytest.raises(ValueError, match="seed=-1"):
         Recall(20, 8).batch("train", -1, 0, 1)

@@ -40,7 +40,7 @@ def test_every_recipe_has_a_twin_that_runs(recipe: str, tmp_path: Path) -> None:
     # The twin differs in sizes and steps only.
     full, small = found.build().to_dict(), found.tiny().to_dict()
     differing = {k for part in ("task", "model") for k in full[part] if full[part][k] != small[part][k]}
-    assert differing <= {"vocab_size", "length", "test_size", "d_model"}
+    assert differing <= {"vocab_size", "length", "train_size", "test_size", "d_model"}
     assert full["paper"] == small["paper"]
 
 

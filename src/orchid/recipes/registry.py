@@ -1,7 +1,8 @@
 """Recipes by name."""
 
+import fnmatch
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from orchid.ops.checks import did_you_mean
@@ -27,6 +28,17 @@ def list_recipes() -> dict[str, Recipe]:
         for recipe in importlib.import_module(f"orchid.recipes.{family}").RECIPES:
             recipes[recipe.name] = recipe
     return recipes
+
+
+def match_recipes(patterns: Iterable[str]) -> list[Recipe]:
+    """Return the recipes whose names match any of the patterns (``recall/v20-*``), in their order."""
+    recipes, wanted = list_recipes(), set()
+    for pattern in patterns:
+        found = fnmatch.filter(recipes, pattern)
+        if not found:
+            raise ValueError(f"no recipe matches {pattern!r}{did_you_mean(pattern, recipes)}; `orchid list` shows all")
+        wanted.update(found)
+    return [recipe for name, recipe in recipes.items() if name in wanted]
 
 
 def get_recipe(name: str) -> Recipe:

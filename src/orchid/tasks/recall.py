@@ -14,9 +14,13 @@ MASK, PAD = 0, 1
 SPECIAL = 2
 SIGNALS = ("masked", "answer")
 IGNORE = -100
-TEST_BATCH = 500
+SPLITS = ("train", "test", "valid")
+TEST_BATCH = 500  # examples drawn together; part of what the test set is
+TEST_TOKENS = 1 << 18  # tokens evaluated together
 # Streams of examples never meet: a batch's seed is its stream's offset plus its index.
 _STREAM = 1 << 60
+# A finite set and the orders of its epochs have indices of their own, beyond those of any step.
+_EPOCHS, _SET = 1 << 31, (1 << 32) - 1
 
 
 class Recall:
@@ -58,28 +62,57 @@ class Recall:
         self, split: str, seed: int, index: int, size: int, device: torch.device | str = "cpu"
     ) -> tuple[Tensor, Tensor]:
         """Return tokens and targets, (size, length) each; targets are ``IGNORE`` where nothing is asked."""
-        generator = torch.Generator(device).manual_seed(self.stream(split, seed) + index)
-        tokens, answer = self._sequences(generator, size, device)
-        targets = torch.full_like(tokens, IGNORE)
-        targets[:, -1] = answer
-        if split == "train" and self.signal == "masked":
-            hidden = torch.rand(size, self.length // 2, generator=generator, device=device) < self.mask_share
-            values, asked = tokens[:, 1::2], targets[:, 1::2]
-            hidden[:, -1] = False
-            asked.masked_scatter_(hidden, values[hidden])
-            values.masked_fill_(hidden, MASK)
-        return tokens, targets
+        generator = self._generator(split, seed, index, device)
+        signal = self.signal if split == "train" else "answer"
+        return self._hide(self._sequences(generator, size, device), generator, signal)
+
+    def set_batch(self, examples: Tensor, seed: int, index: int, size: int) -> tuple[Tensor, Tensor]:
+        """Return the training batch of a step over a finite set ``examples`` (n, length), in epochs.
+
+        Every epoch is a new permutation; which values "masked" hides is drawn anew every time.
+        """
+        device, count = examples.device, examples.shape[0]
+        position = torch.arange(index * size, (index + 1) * size, device=device)
+        orders = {
+            epoch: torch.randperm(
+                count, generator=self._generator("train", seed, _EPOCHS + epoch, device), device=device
+            )
+            for epoch in range(index * size // count, ((index + 1) * size - 1) // count + 1)
+        }
+        first = min(orders)
+        rows = torch.cat(list(orders.values()))[position - first * count]
+        return self._hide(examples[rows], self._generator("train", seed, index, device), self.signal)
+
+    def _generator(self, split: str, seed: int, index: int, device: torch.device | str) -> torch.Generator:
+        return torch.Generator(device).manual_seed(self.stream(split, seed) + index)
+
+    def examples(self, split: str, seed: int, count: int, device: torch.device | str = "cpu") -> Tensor:
+        """Return ``count`` whole sequences (count, length), nothing hidden: a finite set."""
+        return self._sequences(self._generator(split, seed, _SET, device), count, device)
+
+    def _hide(self, tokens: Tensor, generator: torch.Generator, signal: str) -> tuple[Tensor, Tensor]:
+        """Split sequences into what is shown and what is asked: the last value, and with "masked" a share of all."""
+        keys, values = tokens[:, 0::2], tokens[:, 1::2]
+        if signal == "masked":
+            hidden = torch.rand(values.shape, generator=generator, device=tokens.device) < self.mask_share
+        else:
+            hidden = torch.zeros_like(values, dtype=torch.bool)
+        hidden[:, -1] = True
+        nothing = torch.full_like(keys, IGNORE)
+        shown = torch.stack((keys, values.masked_fill(hidden, MASK)), dim=2).flatten(1)
+        asked = torch.stack((nothing, values.masked_fill(~hidden, IGNORE)), dim=2).flatten(1)
+        return shown, asked
 
     @staticmethod
     def stream(split: str, seed: int) -> int:
         """Return the first generator seed of a split; splits and seeds have disjoint ranges of 2**32 batches."""
-        number = ("train", "test").index(check_choice("split", split, ("train", "test")))
+        number = SPLITS.index(check_choice("split", split, SPLITS))
         if not 0 <= seed < 1 << 28:
             raise ValueError(f"seed={seed} must lie in 0 ... 2**28 - 1")
         return number * _STREAM + (seed << 32)
 
-    def _sequences(self, generator: torch.Generator, size: int, device: torch.device | str) -> tuple[Tensor, Tensor]:
-        """Return tokens (size, length) with the last value masked, and that value (size,)."""
+    def _sequences(self, generator: torch.Generator, size: int, device: torch.device | str) -> Tensor:
+        """Return whole sequences (size, length): pairs, then a key that occurred and its value."""
         pairs = self.length // 2 - 1
         dictionary = torch.randint(self.values, (size, self.keys), generator=generator, device=device)
         keys = torch.randint(self.keys, (size, pairs), generator=generator, device=device)
@@ -87,30 +120,38 @@ class Recall:
         lottery = torch.rand(size, self.keys, generator=generator, device=device).masked_fill_(~occurs, -1.0)
         keys = torch.cat((keys, lottery.argmax(dim=1, keepdim=True)), dim=1)
         values = dictionary.gather(1, keys) + SPECIAL + self.keys
-        tokens = torch.stack((keys + SPECIAL, values), dim=2).flatten(1)
-        answer = tokens[:, -1].clone()
-        tokens[:, -1] = MASK
-        return tokens, answer
+        return torch.stack((keys + SPECIAL, values), dim=2).flatten(1)
 
     def best_guess(self, tokens: Tensor) -> Tensor:
         """Return the guess (B,) of one who knows which values occur, and how often, but not which key each has."""
-        counts = F.one_hot(tokens[:, 1:-1:2], self.vocab_size).sum(dim=1)
+        values = tokens[:, 1:-1:2]
+        counts = torch.zeros(len(tokens), self.vocab_size, dtype=values.dtype, device=values.device)
+        counts.scatter_add_(1, values, torch.ones_like(values))
         counts[:, :SPECIAL] = 0
         return counts.argmax(dim=1)
 
 
 class RecallTask:
-    """Recall as the engine sees it: fresh examples every step, a fixed test set of one query each.
+    """Recall as the engine sees it: examples for every step, a fixed test set of one query each.
 
     Args:
         recall: the generator.
         model: the model's settings.
         seed: of the training examples.
+        train_size: examples in a finite training set; 0 draws fresh ones every step.
         test_size: examples in the test set, the same for every seed.
+        evaluate_on: "test", or "valid" for choices: an equally large set of its own.
     """
 
-    def __init__(self, recall: Recall, model: SequenceConfig, seed: int, test_size: int) -> None:
-        self.recall, self.model, self.seed, self.test_size = recall, model, seed, test_size
+    def __init__(
+        self, recall: Recall, model: SequenceConfig, seed: int, *, train_size: int, test_size: int, evaluate_on: str
+    ) -> None:
+        self.recall, self.model, self.seed = recall, model, seed
+        self.train_size = check_at_least("train_size", train_size, 0)
+        self.test_size = check_at_least("test_size", test_size, 1)
+        self.evaluate_on = check_choice("evaluate_on", evaluate_on, SPLITS[1:])
+        self._train_set: Tensor | None = None
+        self._test_set: Tensor | None = None
 
     def build_model(self) -> SequenceModel:
         """Return the model: tokens in, a distribution over the vocabulary at every position out."""
@@ -119,7 +160,11 @@ class RecallTask:
 
     def train_batch(self, index: int, size: int, device: Any) -> tuple[Tensor, Tensor]:
         """Return the tokens and targets of a step."""
-        return self.recall.batch("train", self.seed, index, size, device)
+        if not self.train_size:
+            return self.recall.batch("train", self.seed, index, size, device)
+        if self._train_set is None:
+            self._train_set = self.recall.examples("train", self.seed, self.train_size, device)
+        return self.recall.set_batch(self._train_set, self.seed, index, size)
 
     def loss(self, model: nn.Module, batch: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
         """Return the summed cross-entropy over the asked positions, and their number."""
@@ -129,14 +174,27 @@ class RecallTask:
         return total, (targets != IGNORE).sum()
 
     def evaluate(self, model: nn.Module, device: Any) -> dict[str, float]:
-        """Return the accuracy on the query's value, and that of the best guess without its key."""
-        right = guessed = 0
-        for index, size in enumerate(_chunks(self.test_size, TEST_BATCH)):
-            # Drawn on the CPU, so that the test set is the same on every device.
-            tokens, targets = (t.to(device) for t in self.recall.batch("test", 0, index, size))
-            right += int((model(tokens)[:, -1].argmax(dim=-1) == targets[:, -1]).sum())
-            guessed += int((self.recall.best_guess(tokens) == targets[:, -1]).sum())
-        return {"test/accuracy": right / self.test_size, "test/best_guess": guessed / self.test_size}
+        """Return accuracy and loss on the query's value, and the accuracy of the best guess without its key."""
+        if self._test_set is None:
+            # Drawn on the CPU, so that it is the same on every device.
+            drawn = [
+                self.recall.batch(self.evaluate_on, 0, index, size)
+                for index, size in enumerate(_chunks(self.test_size, TEST_BATCH))
+            ]
+            whole = torch.cat([torch.cat((tokens[:, :-1], targets[:, -1:]), dim=1) for tokens, targets in drawn])
+            self._test_set = whole.to(device, torch.int32)
+        sums = torch.zeros(3, dtype=torch.float64)
+        for whole in self._test_set.split(max(1, TEST_TOKENS // self.recall.length)):
+            tokens, answer = whole.long(), whole[:, -1].long()
+            tokens[:, -1] = MASK
+            logits = model(tokens)[:, -1].float()
+            right, guessed = logits.argmax(dim=-1) == answer, self.recall.best_guess(tokens) == answer
+            loss = F.cross_entropy(logits, answer, reduction="sum")
+            sums += torch.stack((right.sum(), loss, guessed.sum())).cpu()
+        names = ("accuracy", "loss", "best_guess")
+        return {
+            f"{self.evaluate_on}/{name}": float(value) / self.test_size for name, value in zip(names, sums, strict=True)
+        }
 
 
 @dataclass(kw_only=True)
@@ -147,12 +205,21 @@ class RecallConfig:
     length: int
     signal: str = "masked"
     mask_share: float = 0.3
+    train_size: int = 0
     test_size: int = 2000
+    evaluate_on: str = "test"
 
     def build(self, model: SequenceConfig, seed: int) -> RecallTask:
         """Return the task."""
         recall = Recall(self.vocab_size, self.length, self.signal, self.mask_share)
-        return RecallTask(recall, model, seed, check_at_least("test_size", self.test_size, 1))
+        return RecallTask(
+            recall,
+            model,
+            seed,
+            train_size=self.train_size,
+            test_size=self.test_size,
+            evaluate_on=self.evaluate_on,
+        )
 
 
 def _chunks(total: int, size: int) -> list[int]:

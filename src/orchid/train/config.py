@@ -1,11 +1,12 @@
 """Experiments as typed data: what a recipe returns, ``--set`` changes and a run folder stores."""
 
+import copy
 import dataclasses
 import json
 import types
 import typing
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from torch import Tensor, nn
 
@@ -13,6 +14,7 @@ from orchid.ops.checks import did_you_mean
 
 SCHEDULES = ("constant", "cosine", "linear")
 PRECISIONS = ("no", "bf16", "fp16")
+PARALLEL = ("ddp", "fsdp")
 
 
 class Task(Protocol):
@@ -53,6 +55,10 @@ class TrainConfig:
         clip: largest gradient norm; 0 does not clip.
         accumulate: pieces a batch is cut into to save memory.
         precision: "no", "bf16" or "fp16" autocast.
+        graph: replay the step as a CUDA graph, which frees small models from the cost of launching kernels; without
+            effect on a CPU, with several processes or with fp16.
+        compile: compile the model with torch.compile.
+        parallel: what several processes do: "ddp" (each holds the model) or "fsdp" (each holds a part, FSDP2).
         log_every: steps between entries of metrics.jsonl.
         evaluate_every: steps between evaluations; the last step is always evaluated.
         checkpoint_every: steps between checkpoints.
@@ -68,6 +74,9 @@ class TrainConfig:
     clip: float = 1.0
     accumulate: int = 1
     precision: str = "no"
+    graph: bool = False
+    compile: bool = False
+    parallel: str = "ddp"
     log_every: int = 50
     evaluate_every: int = 500
     checkpoint_every: int = 500
@@ -79,7 +88,7 @@ class TrainConfig:
         for name in ("learning_rate", "warmup", "weight_decay", "clip"):
             if getattr(self, name) < 0:
                 raise ValueError(f"train.{name}={getattr(self, name)!r} must not be negative")
-        for name, choices in (("schedule", SCHEDULES), ("precision", PRECISIONS)):
+        for name, choices in (("schedule", SCHEDULES), ("precision", PRECISIONS), ("parallel", PARALLEL)):
             if getattr(self, name) not in choices:
                 raise ValueError(f"train.{name}={getattr(self, name)!r} is not one of {', '.join(choices)}")
         if self.batch_size % self.accumulate:
@@ -114,6 +123,10 @@ class Experiment:
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as plain data."""
         return dataclasses.asdict(self)
+
+    def copy(self) -> Self:
+        """Return an independent copy."""
+        return copy.deepcopy(self)
 
 
 def apply_overrides(experiment: Experiment, assignments: list[str]) -> None:

@@ -2,7 +2,8 @@
 
 import math
 import time
-from contextlib import nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ from torch import Tensor, nn
 from orchid.train.config import Experiment, Task
 from orchid.train.curves import draw_curves
 from orchid.train.environment import commit, hardware
-from orchid.train.optim import build_optimizer, learning_rate
+from orchid.train.graph import GraphedStep, Pieces
+from orchid.train.optim import build_optimizer, learning_rate, set_learning_rate
 from orchid.train.progress import Progress
 from orchid.train.run_folder import (
     RunFolder,
@@ -25,7 +27,9 @@ from orchid.train.run_folder import (
     save_tensors,
     write_json,
 )
+from orchid.train.sharding import local, shard, spread_like, synchronise, whole
 from orchid.train.stopping import Stopper
+from orchid.train.tensorboard import TensorBoard
 
 
 @dataclass
@@ -55,6 +59,7 @@ class Engine:
         resume: continue the run that the folder holds; a folder without one starts afresh.
         time_limit: minutes after which to stop with a checkpoint, or None.
         cpu: stay on the CPU even where there is a GPU.
+        tensorboard: write event files for TensorBoard too.
     """
 
     def __init__(
@@ -65,6 +70,7 @@ class Engine:
         resume: bool = False,
         time_limit: float | None = None,
         cpu: bool = False,
+        tensorboard: bool = False,
     ) -> None:
         self.experiment, self.config = experiment, experiment.train
         self.folder = RunFolder(out)
@@ -80,10 +86,28 @@ class Engine:
             self.folder.open(experiment.to_dict(), resume=resume)
         self.accelerator.wait_for_everyone()
         self.parameters = sum(p.numel() for p in model.parameters())
-        self.model: nn.Module
-        self.model, self.optimizer = self.accelerator.prepare(model, build_optimizer(model, self.config))
+        self.sharded = self.config.parallel == "fsdp" and self.accelerator.num_processes > 1
+        self._prepare(model)
+        self.tensorboard = tensorboard
         self.step, self.seconds = 0, 0.0
         self.metrics: dict[str, float] = {}
+
+    def _prepare(self, model: nn.Module) -> None:
+        """Place the model, spread it over the processes, and build what updates it."""
+        accelerator, device = self.accelerator, self.accelerator.device
+        model.to(device)
+        if self.config.compile:
+            model.compile()
+        self.model: nn.Module = model
+        if self.sharded:
+            shard(model, device)
+            self.optimizer = accelerator.prepare(build_optimizer(model, self.config))
+        else:
+            self.model, self.optimizer = accelerator.prepare(model, build_optimizer(model, self.config))
+        graph = self.config.graph and device.type == "cuda" and accelerator.num_processes == 1
+        self.update: Callable[[Pieces], Tensor] = self._update
+        if graph and accelerator.scaler is None:
+            self.update = GraphedStep(self._update)
 
     def train(self) -> Outcome:
         """Train to the last step, or until the time limit; an interrupted run keeps what it has."""
@@ -92,12 +116,16 @@ class Engine:
             return Outcome(self.folder.path, finished["steps"], finished)
         self._restore()
         began = time.monotonic() - self.seconds
-        with Progress(self.experiment, self.step, self.accelerator.is_main_process) as progress, self.stopper:
+        main = self.accelerator.is_main_process
+        self.board = TensorBoard(self.folder.tensorboard, self.step) if self.tensorboard and main else None
+        with Progress(self.experiment, self.step, main) as progress, self.stopper:
             while self.step < self.config.steps and not self._stop_requested():
                 loss = self._train_step()
                 self.step += 1
                 self.seconds = time.monotonic() - began
                 self._after_step(loss, progress)
+        if self.board is not None:
+            self.board.close()
         if self.step < self.config.steps:
             self._checkpoint()
             return Outcome(self.folder.path, self.step, None, self.stopper.reason)
@@ -115,15 +143,18 @@ class Engine:
 
     def _train_step(self) -> Tensor:
         """Take one optimizer step and return its mean loss."""
-        for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate(self.config, self.step)
+        set_learning_rate(self.optimizer, learning_rate(self.config, self.step))
         self.model.train()
+        return self.update(self._pieces())
+
+    def _update(self, pieces: Pieces) -> Tensor:
+        """Update the model by a step's batch and return the mean loss; on a GPU nothing here waits for it."""
+        accelerator = self.accelerator
         self.optimizer.zero_grad(set_to_none=True)
-        accelerator, pieces = self.accelerator, self._pieces()
         total = torch.zeros(2, device=accelerator.device)
         for index, piece in enumerate(pieces):
             last = index == len(pieces) - 1
-            with _synchronised(accelerator, self.model, last):
+            with self._exchanging(last):
                 with accelerator.autocast():
                     loss, count = self.task.loss(self.model, piece)
                 accelerator.backward(loss)
@@ -131,14 +162,20 @@ class Engine:
         total = accelerator.reduce(total, reduction="sum")
         # Gradients of sums, averaged over processes: one division makes them the mean's, however terms are spread.
         scale = accelerator.num_processes / total[1].clamp_min(1.0)
-        gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
-        torch._foreach_mul_(gradients, scale)
+        torch._foreach_mul_([local(p.grad) for p in self.model.parameters() if p.grad is not None], scale)
         if self.config.clip:
             accelerator.clip_grad_norm_(self.model.parameters(), self.config.clip)
         self.optimizer.step()
         return total[0] / total[1].clamp_min(1.0)
 
-    def _pieces(self) -> list[tuple[Tensor, ...]]:
+    def _exchanging(self, on: bool) -> AbstractContextManager[object]:
+        """Return a context whose backward pass exchanges gradients between processes, or keeps them."""
+        if self.sharded:
+            synchronise(self.model, on)
+            return nullcontext()
+        return nullcontext() if on else self.accelerator.no_sync(self.model)
+
+    def _pieces(self) -> Pieces:
         """Return this process's share of the step's batch, in accumulation pieces."""
         accelerator = self.accelerator
         batch = self.task.train_batch(self.step, self.config.batch_size, accelerator.device)
@@ -160,6 +197,8 @@ class Engine:
                 entry |= self.metrics
             if self.accelerator.is_main_process and (logs or evaluates):
                 self.folder.log(entry)
+                if self.board is not None:
+                    self.board.log(entry)
             progress.update(step, value, self.metrics)
             if step % config.checkpoint_every == 0 and not last:
                 self._checkpoint()
@@ -176,7 +215,8 @@ class Engine:
     def evaluate(self) -> dict[str, float]:
         """Return the task's test metrics for the model as it is."""
         self.model.eval()
-        with self.accelerator.autocast():
+        # Test batches have shapes of their own; compiling for them would cost more than it saves.
+        with self.accelerator.autocast(), torch.compiler.set_stance("force_eager"):
             return self.task.evaluate(self.model, self.accelerator.device)
 
     def load(self) -> None:
@@ -190,14 +230,17 @@ class Engine:
         self._load_weights(_under("model.", checkpoint[0]))
 
     def _load_weights(self, tensors: dict[str, Tensor]) -> None:
+        model = self.accelerator.unwrap_model(self.model)
+        mine = model.state_dict()
+        tensors = {name: spread_like(t, mine[name]) if name in mine else t for name, t in tensors.items()}
         try:
-            self.accelerator.unwrap_model(self.model).load_state_dict(tensors)
+            model.load_state_dict(tensors)
         except RuntimeError as error:
             raise ValueError(f"the weights in {self.folder.path} do not fit its configuration: {error}") from None
 
     def _weights(self) -> dict[str, Tensor]:
         """Return the model's tensors; what is not finite is never written."""
-        weights = dict(self.accelerator.unwrap_model(self.model).state_dict())
+        weights = {n: whole(t) for n, t in self.accelerator.unwrap_model(self.model).state_dict().items()}
         for name, tensor in weights.items():
             if not torch.isfinite(tensor).all():
                 raise self._diverged(f"{name} is not finite")
@@ -263,8 +306,3 @@ class Engine:
 
 def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-
-
-def _synchronised(accelerator: Accelerator, model: nn.Module, last: bool) -> Any:
-    """Return a context that exchanges gradients between processes on the last piece only."""
-    return nullcontext() if last else accelerator.no_sync(model)

@@ -8,6 +8,9 @@ from typing import Any
 
 import torch
 
+# Tells a process how many share the machine with it; results say so, since it spoils their seconds.
+JOBS = "ORCHID_JOBS"
+
 
 def hardware(device: torch.device) -> dict[str, Any]:
     """Return what the numbers depend on besides the program."""
@@ -15,6 +18,8 @@ def hardware(device: torch.device) -> dict[str, Any]:
     if device.type == "cuda":
         facts["gpu"] = torch.cuda.get_device_name(device)
         facts["cuda"] = torch.version.cuda
+    if jobs := os.environ.get(JOBS):
+        facts["jobs"] = int(jobs)
     return facts
 
 

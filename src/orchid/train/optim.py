@@ -22,7 +22,20 @@ def param_groups(model: nn.Module, weight_decay: float) -> list[dict[str, object
 def build_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
     """Return AdamW over ``param_groups``; the engine sets the learning rate of every step."""
     groups = param_groups(model, config.weight_decay)
-    return torch.optim.AdamW(groups, lr=config.learning_rate, betas=(0.9, config.beta2))
+    if not config.graph or not all(p.is_cuda for p in model.parameters()):
+        return torch.optim.AdamW(groups, lr=config.learning_rate, betas=(0.9, config.beta2))
+    # A captured step reads the rate from the device.
+    rate = torch.tensor(config.learning_rate, device="cuda")
+    return torch.optim.AdamW(groups, lr=rate, betas=(0.9, config.beta2), fused=True, capturable=True)
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """Set the rate of the next step."""
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], torch.Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
 
 
 def learning_rate(config: TrainConfig, step: int) -> float:

@@ -13,6 +13,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from orchid.train.sharding import spread_like, whole
+
 KEPT_CHECKPOINTS = 2
 TEMPORARY = ".writing"
 
@@ -27,6 +29,7 @@ class RunFolder:
         self.result = path / "result.json"
         self.model = path / "model.safetensors"
         self.checkpoints = path / "checkpoints"
+        self.tensorboard = path / "tensorboard"
 
     def open(self, config: dict[str, Any], *, resume: bool) -> None:
         """Claim the folder for a run of ``config``; another run's folder is an error."""
@@ -136,19 +139,20 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Return an optimizer's state as named tensors."""
+    """Return an optimizer's state as named tensors, each whole."""
     state = optimizer.state_dict()["state"]
-    return {f"optimizer.{index}.{key}": value for index, slot in state.items() for key, value in slot.items()}
+    return {f"optimizer.{index}.{key}": whole(value) for index, slot in state.items() for key, value in slot.items()}
 
 
 def load_optimizer_tensors(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
     """Put the state that ``optimizer_tensors`` named back."""
     slots: dict[int, dict[str, Tensor]] = {}
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
     for name, value in tensors.items():
         prefix, _, rest = name.partition(".")
         if prefix == "optimizer":
             index, _, key = rest.partition(".")
-            slots.setdefault(int(index), {})[key] = value
+            slots.setdefault(int(index), {})[key] = spread_like(value, parameters[int(index)])
     optimizer.load_state_dict({"state": slots, "param_groups": optimizer.state_dict()["param_groups"]})
 
 

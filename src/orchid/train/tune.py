@@ -1,0 +1,48 @@
+"""Learning rates: one grid for all, a quarter of the steps, a seed that no result uses, the validation set decides."""
+
+from pathlib import Path
+from typing import Any
+
+from orchid.train.config import Experiment
+from orchid.train.grid import Cell
+
+RATES = (3e-4, 1e-3, 3e-3, 1e-2)
+SHARE = 4
+SEED = 1000
+
+
+def tuning_cells(experiment: Experiment, rates: list[float], out: Path) -> list[Cell]:
+    """Return the runs that choose the learning rate of ``experiment``; its test set is not touched."""
+    cells = []
+    for rate in rates:
+        trial = experiment.copy()
+        if not hasattr(trial.task, "evaluate_on"):
+            raise ValueError(f"{experiment.recipe} has no validation set to choose a learning rate on")
+        trial.task.evaluate_on = "valid"
+        trial.seed = SEED
+        trial.train.learning_rate = rate
+        trial.train.steps = max(1, trial.train.steps // SHARE)
+        trial.train.warmup //= SHARE
+        trial.train.evaluate_every = trial.train.checkpoint_every = trial.train.steps
+        cells.append(Cell(trial, out / experiment.recipe / f"rate-{rate:g}"))
+    return cells
+
+
+def choose(cells: list[Cell]) -> dict[str, Any] | None:
+    """Return the table of one recipe's finished trials and the rate of the lowest validation loss, or None."""
+    results = [result for cell in cells if (result := cell.result()) is not None]
+    if not results:
+        return None
+    trials = {
+        f"{result['config']['train']['learning_rate']:g}": {
+            name: result["metrics"][f"valid/{name}"] for name in ("loss", "accuracy")
+        }
+        for result in results
+    }
+    first = results[0]
+    return {
+        "recipe": first["recipe"],
+        "trials": trials,
+        "chosen": float(min(trials, key=lambda rate: trials[rate]["loss"])),
+        **{key: first[key] for key in ("seed", "steps", "hardware", "torch", "commit")},
+    }
