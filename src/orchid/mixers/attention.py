@@ -58,7 +58,7 @@ class Attention(SequenceMixer):
         streams = self.in_proj(x)
         if self.short_conv is not None:
             streams = masked(streams.transpose(1, 2).contiguous(), pad)
-            streams = self.short_conv(streams, pad).transpose(1, 2)
+            streams = self.short_conv(streams, pad).transpose(1, 2).contiguous()  # fused attention reads rows
         q, k, v = streams.unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
         if self.rotary:
             q, k = rotate(q), rotate(k)

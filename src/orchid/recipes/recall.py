@@ -12,7 +12,7 @@ from orchid.train.config import Experiment, TrainConfig
 
 VOCABULARIES = (20, 30, 40)
 # Sequences a step at each length: more tokens at longer ones, since a sequence shows one dictionary however long.
-BATCH = {128: 128, 512: 64, 2048: 32, 8192: 16, 32768: 8, 131072: 4}
+BATCH = {128: 128, 512: 64, 2048: 32, 8192: 16, 32768: 4, 131072: 2}
 
 
 @dataclass(frozen=True)
@@ -114,6 +114,7 @@ def _training(length: int, rate: float, steps: int, evaluations: int) -> TrainCo
         learning_rate=rate,
         warmup=200,
         graph=True,
+        compile=True,
         log_every=100,
         evaluate_every=steps // evaluations,
         checkpoint_every=1000,
@@ -186,6 +187,7 @@ def _paper(vocab_size: int, name: str, summary: str, signal: str, train_size: in
                 schedule="constant",
                 weight_decay=0.1,
                 graph=True,
+                compile=True,
                 log_every=200,
                 evaluate_every=1000,
                 checkpoint_every=5000,

@@ -57,7 +57,7 @@ class TrainConfig:
         precision: "no", "bf16" or "fp16" autocast.
         graph: replay the step as a CUDA graph, which frees small models from the cost of launching kernels; without
             effect on a CPU, with several processes or with fp16.
-        compile: compile the model with torch.compile.
+        compile: compile the model with torch.compile; without effect on a CPU.
         parallel: what several processes do: "ddp" (each holds the model) or "fsdp" (each holds a part, FSDP2).
         log_every: steps between entries of metrics.jsonl.
         evaluate_every: steps between evaluations; the last step is always evaluated.

@@ -9,7 +9,7 @@ def draw_curves(folder: RunFolder) -> None:
     from matplotlib.figure import Figure
 
     history = folder.history()
-    names = list(dict.fromkeys(name for entry in history for name in entry if name.startswith("test/")))
+    names = list(dict.fromkeys(name for entry in history for name in entry if name.endswith(("accuracy", "guess"))))
     figure = Figure(figsize=(10, 3.6), layout="constrained")
     FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2)
@@ -17,8 +17,8 @@ def draw_curves(folder: RunFolder) -> None:
     left.set(title="training loss", xlabel="step")
     for name in names:
         points = [(entry["step"], entry[name]) for entry in history if name in entry]
-        right.plot(*zip(*points, strict=True), label=name.removeprefix("test/"))
-    right.set(title="test", xlabel="step")
+        right.plot(*zip(*points, strict=True), label=name)
+    right.set(title="accuracy", xlabel="step")
     right.legend(frameon=False)
     for axes in (left, right):
         axes.grid(alpha=0.25)

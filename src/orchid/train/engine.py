@@ -96,7 +96,8 @@ class Engine:
         """Place the model, spread it over the processes, and build what updates it."""
         accelerator, device = self.accelerator, self.accelerator.device
         model.to(device)
-        if self.config.compile:
+        if self.config.compile and device.type == "cuda":
+            torch.compiler.reset()  # another run's model must not count against this one's recompilations
             model.compile()
         self.model: nn.Module = model
         if self.sharded:

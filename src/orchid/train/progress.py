@@ -55,7 +55,7 @@ class Progress:
         text = f"loss {loss:.4f}  {rate:.1f} steps/s"
         if metrics:  # a task's first metric is its main one
             name, value = next(iter(metrics.items()))
-            text = f"{name.removeprefix('test/')} {value:.4f}  {text}"
+            text = f"{name.partition('/')[2]} {value:.4f}  {text}"
         if self.bar is not None:
             self.bar.update(self.task, completed=step, text=text)
         elif step >= self.due or step == self.steps:
