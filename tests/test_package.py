@@ -69,7 +69,7 @@ def test_links_in_documents_lead_somewhere() -> None:
 
 def test_the_readme_is_up_to_date_with_the_results(tmp_path: Path) -> None:
     """`orchid report` changes nothing: no number was typed by hand."""
-    from orchid.report.tables import write_report
+    from orchid.report.document import write_report
 
     (tmp_path / "README.md").write_text((ROOT / "README.md").read_text())
     for path in write_report(ROOT / "results", tmp_path):

@@ -233,7 +233,7 @@ def report(
     out: Annotated[Path, typer.Option(help="Where RESULTS.md goes, and the README whose table is kept.")] = Path(),
 ) -> None:
     """Render RESULTS.md and the README's table from the kept results."""
-    from orchid.report.tables import write_report
+    from orchid.report.document import write_report
 
     with errors():
         for path in write_report(results, out):
@@ -255,6 +255,22 @@ def runtime(
     with errors():
         names = [name.strip() for name in mixers.split(",") if name.strip()] or None
         run_benchmark(console, parse_lengths(lengths), d_model, batch, names, json_file, cpu=cpu)
+
+
+@bench.command()
+def training(
+    recipes: Patterns,
+    settings: Setting = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write the rows here.")] = None,
+    cpu: Cpu = False,
+    tiny: Tiny = False,
+) -> None:
+    """Time the training steps of recipes, and the share of making their batches."""
+    from orchid.bench.training import run_training_benchmark
+
+    with errors():
+        names = [recipe.name for recipe in match_recipes(recipes)]
+        run_training_benchmark(console, names, settings or [], json_file, cpu=cpu, tiny=tiny)
 
 
 def print_result(result: dict[str, Any]) -> None:

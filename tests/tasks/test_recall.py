@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from orchid.models.sequence import SequenceConfig
-from orchid.tasks.recall import IGNORE, MASK, SPECIAL, Recall, RecallConfig
+from orchid.tasks.recall import IGNORE, MASK, SPECIAL, Recall, RecallConfig, generator_seed
 
 
 @pytest.fixture
@@ -59,14 +59,85 @@ def test_batches_are_functions_of_their_index(recall: Recall) -> None:
     assert not torch.equal(first, other)
 
 
-def test_splits_and_seeds_never_share_a_generator_seed() -> None:
-    """Train and test ranges are disjoint for every seed, whatever the number of batches below 2**32."""
-    starts = sorted(Recall.stream(split, seed) for split in ("train", "test") for seed in (0, 1, 7, 2**28 - 1))
-    assert all(b - a >= 2**32 for a, b in itertools.pairwise(starts))
-    assert Recall.stream("train", 2**28 - 1) + 2**32 <= Recall.stream("test", 0)
-    train, test = Recall(20, 64, "answer"), Recall(20, 64)
-    rows = {tuple(row.tolist()) for index in range(50) for row in train.batch("train", 0, index, 20)[0]}
-    assert not rows & {tuple(row.tolist()) for row in test.batch("test", 0, 0, 1000)[0]}
+class TestStreams:
+    """Train, test and validation examples never meet, and neither do those of two seeds."""
+
+    @pytest.mark.parametrize(("device", "seeds", "batches"), [("cpu", 1 << 12, 1 << 18), ("cuda", 1 << 28, 1 << 32)])
+    def test_ranges_are_disjoint(self, device: str, seeds: int, batches: int) -> None:
+        splits = ("train", "test", "valid", "set")
+        ranges = [
+            (generator_seed(split, seed, 0, device), generator_seed(split, seed, batches - 1, device))
+            for split in splits
+            for seed in (0, 1, 7, seeds - 1)
+        ]
+        assert all(last - first == batches - 1 for first, last in ranges)
+        assert all(a[1] < b[0] for a, b in itertools.pairwise(sorted(ranges)))
+        assert max(last for _, last in ranges) < (1 << 32 if device == "cpu" else 1 << 63)
+        with pytest.raises(ValueError, match=f"seed={seeds} must lie in"):
+            generator_seed("train", seeds, 0, device)
+        with pytest.raises(ValueError, match=f"batch={batches} must lie in"):
+            generator_seed("train", 0, batches, device)
+
+    def test_generators_with_these_seeds_differ(self) -> None:
+        """The CPU's generator reads 32 bits of its seed: every field must be among them."""
+        batches = [("train", 0, 0), ("train", 1, 0), ("train", 0, 1), ("test", 0, 0), ("valid", 0, 0), ("set", 0, 0)]
+        recall = Recall(20, 64)
+        drawn = [recall._sequences(recall._generator(*batch, "cpu"), 4, "cpu") for batch in batches]
+        for (name, a), (other, b) in itertools.combinations(zip(batches, drawn, strict=True), 2):
+            assert (a == b).float().mean() < 0.3, f"{name} and {other} share examples"
+
+    def test_no_example_is_in_two_splits(self) -> None:
+        recall = Recall(20, 64, "answer")
+        splits = {
+            split: {tuple(row.tolist()) for index in range(20) for row in recall.batch(split, 0, index, 50)[0]}
+            for split in ("train", "test", "valid")
+        }
+        assert all(len(rows) == 1000 for rows in splits.values())
+        assert len(set().union(*splits.values())) == 3000
+
+
+class TestFiniteSet:
+    def test_an_epoch_shows_every_example_once(self) -> None:
+        """In a new order every time, also where an epoch ends within a batch."""
+        recall = Recall(20, 16, "answer")
+        examples = recall.examples(0, 30)
+        rows = torch.cat([recall.set_batch(examples, 0, index, 8)[0] for index in range(15)])  # four epochs
+        shown = [tuple(row.tolist()) for row in rows]
+        epochs = [shown[start : start + 30] for start in range(0, 120, 30)]
+        expected = sorted((*row.tolist()[:-1], MASK) for row in examples)
+        assert all(sorted(epoch) == expected for epoch in epochs)
+        assert epochs[0] != epochs[1]
+
+    def test_hidden_values_are_drawn_anew(self) -> None:
+        recall = Recall(20, 64)
+        examples = recall.examples(0, 8)
+        first, second = (recall.set_batch(examples, 0, index, 8) for index in (0, 1))
+        for tokens, targets in (first, second):
+            whole = torch.where(targets == IGNORE, tokens, targets)
+            assert sorted(whole.tolist()) == sorted(examples.tolist())
+        assert sorted(first[0].tolist()) != sorted(second[0].tolist())
+
+    def test_task_repeats_its_set(self) -> None:
+        task = RecallConfig(vocab_size=12, length=16, signal="answer", train_size=20).build(SequenceConfig(), 3)
+        seen = {tuple(row.tolist()) for index in range(30) for row in task.train_batch(index, 8, "cpu")[0]}
+        assert len(seen) == 20
+
+
+def test_validation_has_its_own_examples_and_names() -> None:
+    class Guess(torch.nn.Module):
+        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.one_hot(tokens[:, 1:2].expand_as(tokens), 12).float()
+
+    test, valid = (
+        RecallConfig(vocab_size=12, length=16, test_size=300, evaluate_on=split).build(SequenceConfig(), 0)
+        for split in ("test", "valid")
+    )
+    a, b = test.evaluate(Guess(), "cpu"), valid.evaluate(Guess(), "cpu")
+    assert set(a) == {"test/accuracy", "test/loss", "test/best_guess"}
+    assert set(b) == {"valid/accuracy", "valid/loss", "valid/best_guess"}
+    assert a["test/best_guess"] != b["valid/best_guess"]
+    with pytest.raises(ValueError, match="evaluate_on='train' is not one of"):
+        RecallConfig(vocab_size=12, length=16, evaluate_on="train").build(SequenceConfig(), 0)
 
 
 def test_best_guess_is_the_most_frequent_value(recall: Recall) -> None:

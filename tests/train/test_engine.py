@@ -160,14 +160,14 @@ def test_weights_that_are_not_finite_are_never_written(tmp_path: Path) -> None:
     """A finite loss can leave a gradient that is not; stopping then must not replace the good checkpoint."""
     engine = Engine(experiment(log_every=100, evaluate_every=100), tmp_path, cpu=True)
 
-    def spoil(*arguments: object, original=engine._train_step) -> torch.Tensor:
+    def spoil(*arguments: object, original=engine.take_step) -> torch.Tensor:
         loss = original()
-        if engine.step == 5:
+        if engine.step == 6:
             engine.stopper.reason = "time limit"
             next(engine.model.parameters()).data[0] = float("nan")
         return loss
 
-    engine._train_step = spoil
+    engine.take_step = spoil
     with pytest.raises(Diverged, match="is not finite at step 6"):
         engine.train()
     tensors, state = RunFolder(tmp_path).load_checkpoint()

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from orchid.recipes import get_recipe
 from orchid.report.demo_figure import draw_demo
-from orchid.report.tables import PASS, steps_to
+from orchid.report.markdown import PASS, steps_to
 from orchid.train.engine import Engine, Outcome
 
 RUNS = {

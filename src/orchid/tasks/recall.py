@@ -17,10 +17,23 @@ IGNORE = -100
 SPLITS = ("train", "test", "valid")
 TEST_BATCH = 500  # examples drawn together; part of what the test set is
 TEST_TOKENS = 1 << 18  # tokens evaluated together
-# Streams of examples never meet: a batch's seed is its stream's offset plus its index.
-_STREAM = 1 << 60
-# A finite set and the orders of its epochs have indices of their own, beyond those of any step.
-_EPOCHS, _SET = 1 << 31, (1 << 32) - 1
+
+
+def generator_seed(split: str, seed: int, index: int, device: torch.device | str) -> int:
+    """Return the seed of a batch's random generator; no two batches of any split and seed share one on a device.
+
+    Split, seed and index are fields of the number. A CUDA generator tells all 64 bits of its seed apart; that of the
+    CPU (a Mersenne Twister) reads the lower 32 only, so there the fields are narrower. "set" is the split of what a
+    finite training set is drawn with.
+    """
+    wide = torch.device(device).type == "cuda"
+    splits = (*SPLITS, "set") if wide else ("test", "train", "valid", "set")
+    number = splits.index(check_choice("split", split, (*SPLITS, "set")))
+    seed_bits, index_bits = (28, 32) if wide else (12, 18)
+    for name, value, bits in (("seed", seed, seed_bits), ("batch", index, index_bits)):
+        if not 0 <= value < 1 << bits:
+            raise ValueError(f"{name}={value} must lie in 0 ... 2**{bits} - 1 on device {torch.device(device).type!r}")
+    return (number << (seed_bits + index_bits)) + (seed << index_bits) + index
 
 
 class Recall:
@@ -73,22 +86,20 @@ class Recall:
         """
         device, count = examples.device, examples.shape[0]
         position = torch.arange(index * size, (index + 1) * size, device=device)
-        orders = {
-            epoch: torch.randperm(
-                count, generator=self._generator("train", seed, _EPOCHS + epoch, device), device=device
-            )
-            for epoch in range(index * size // count, ((index + 1) * size - 1) // count + 1)
-        }
-        first = min(orders)
-        rows = torch.cat(list(orders.values()))[position - first * count]
+        first, last = index * size // count, ((index + 1) * size - 1) // count
+        orders = []
+        for epoch in range(first, last + 1):
+            generator = self._generator("set", seed, epoch + 1, device)
+            orders.append(torch.randperm(count, generator=generator, device=device))
+        rows = torch.cat(orders)[position - first * count]
         return self._hide(examples[rows], self._generator("train", seed, index, device), self.signal)
 
     def _generator(self, split: str, seed: int, index: int, device: torch.device | str) -> torch.Generator:
-        return torch.Generator(device).manual_seed(self.stream(split, seed) + index)
+        return torch.Generator(device).manual_seed(generator_seed(split, seed, index, device))
 
-    def examples(self, split: str, seed: int, count: int, device: torch.device | str = "cpu") -> Tensor:
-        """Return ``count`` whole sequences (count, length), nothing hidden: a finite set."""
-        return self._sequences(self._generator(split, seed, _SET, device), count, device)
+    def examples(self, seed: int, count: int, device: torch.device | str = "cpu") -> Tensor:
+        """Return ``count`` whole sequences (count, length), nothing hidden: a finite training set."""
+        return self._sequences(self._generator("set", seed, 0, device), count, device)
 
     def _hide(self, tokens: Tensor, generator: torch.Generator, signal: str) -> tuple[Tensor, Tensor]:
         """Split sequences into what is shown and what is asked: the last value, and with "masked" a share of all."""
@@ -102,14 +113,6 @@ class Recall:
         shown = torch.stack((keys, values.masked_fill(hidden, MASK)), dim=2).flatten(1)
         asked = torch.stack((nothing, values.masked_fill(~hidden, IGNORE)), dim=2).flatten(1)
         return shown, asked
-
-    @staticmethod
-    def stream(split: str, seed: int) -> int:
-        """Return the first generator seed of a split; splits and seeds have disjoint ranges of 2**32 batches."""
-        number = SPLITS.index(check_choice("split", split, SPLITS))
-        if not 0 <= seed < 1 << 28:
-            raise ValueError(f"seed={seed} must lie in 0 ... 2**28 - 1")
-        return number * _STREAM + (seed << 32)
 
     def _sequences(self, generator: torch.Generator, size: int, device: torch.device | str) -> Tensor:
         """Return whole sequences (size, length): pairs, then a key that occurred and its value."""
@@ -163,7 +166,7 @@ class RecallTask:
         if not self.train_size:
             return self.recall.batch("train", self.seed, index, size, device)
         if self._train_set is None:
-            self._train_set = self.recall.examples("train", self.seed, self.train_size, device)
+            self._train_set = self.recall.examples(self.seed, self.train_size, device)
         return self.recall.set_batch(self._train_set, self.seed, index, size)
 
     def loss(self, model: nn.Module, batch: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:

@@ -121,8 +121,7 @@ class Engine:
         self.board = TensorBoard(self.folder.tensorboard, self.step) if self.tensorboard and main else None
         with Progress(self.experiment, self.step, main) as progress, self.stopper:
             while self.step < self.config.steps and not self._stop_requested():
-                loss = self._train_step()
-                self.step += 1
+                loss = self.take_step()
                 self.seconds = time.monotonic() - began
                 self._after_step(loss, progress)
         if self.board is not None:
@@ -142,11 +141,13 @@ class Engine:
             self.stopper.reason = "another process"
         return stop
 
-    def _train_step(self) -> Tensor:
+    def take_step(self) -> Tensor:
         """Take one optimizer step and return its mean loss."""
         set_learning_rate(self.optimizer, learning_rate(self.config, self.step))
         self.model.train()
-        return self.update(self._pieces())
+        loss = self.update(self.pieces())
+        self.step += 1
+        return loss
 
     def _update(self, pieces: Pieces) -> Tensor:
         """Update the model by a step's batch and return the mean loss; on a GPU nothing here waits for it."""
@@ -176,7 +177,7 @@ class Engine:
             return nullcontext()
         return nullcontext() if on else self.accelerator.no_sync(self.model)
 
-    def _pieces(self) -> Pieces:
+    def pieces(self) -> Pieces:
         """Return this process's share of the step's batch, in accumulation pieces."""
         accelerator = self.accelerator
         batch = self.task.train_batch(self.step, self.config.batch_size, accelerator.device)

@@ -1,0 +1,81 @@
+"""RESULTS.md, its figures and the README's table, rendered from the JSON files of measured runs."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from orchid.report.markdown import Run
+from orchid.report.recall import demo_table, length_table, recall_sections, vocabulary_table
+from orchid.report.recall_figures import draw_recall
+from orchid.report.runtime import runtime_table
+from orchid.train.run_folder import atomic
+
+BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
+INTRODUCTION = (
+    "Rendered by `orchid report` from the JSON files under `results/`, each of which holds its configuration, seed, "
+    "commit and hardware. No number is typed by hand."
+)
+
+
+@dataclass
+class Results:
+    """What is kept under a folder of results."""
+
+    runs: list[Run] = field(default_factory=list)
+    benchmarks: list[dict[str, Any]] = field(default_factory=list)
+    tuning: list[dict[str, Any]] = field(default_factory=list)
+
+
+def write_report(results: Path, out: Path) -> list[Path]:
+    """Write RESULTS.md, its figures and the marked part of README.md under ``out``; return what was written."""
+    if not results.is_dir():
+        raise ValueError(f"{results} is not a folder of results")
+    found = load_results(results)
+    report, readme = out / "RESULTS.md", out / "README.md"
+    _write(report, "\n\n".join(["# Results", INTRODUCTION, *_sections(found)]) + "\n")
+    written = [report, *draw_recall(found.runs, out / "docs" / "assets")]
+    if readme.is_file() and BEGIN in readme.read_text():
+        before, _, rest = readme.read_text().partition(BEGIN)
+        after = rest.partition(END)[2]
+        _write(readme, f"{before}{BEGIN}\n{_summary(found)}\n{END}{after}")
+        written.append(readme)
+    return written
+
+
+def load_results(folder: Path) -> Results:
+    """Return what is kept under ``folder``."""
+    results = Results()
+    for path in sorted(folder.rglob("*.json")):
+        try:
+            data = json.loads(path.read_text())
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{path} is damaged and cannot be read ({error})") from None
+        if "rows" in data:
+            results.benchmarks.append(data)
+        elif "tuning" in data:
+            results.tuning += data["tuning"]
+        elif "recipe" in data:
+            if data["recipe"].partition("/")[0] != "recall":
+                raise ValueError(f"there is no table for results of recipe {data['recipe']!r}, in {path}")
+            results.runs.append(data)
+        else:
+            raise ValueError(f"{path} is neither the result of a run nor a benchmark")
+    return results
+
+
+def _sections(results: Results) -> list[str]:
+    runtime = [f"## Runtime of a layer\n\n{runtime_table(benchmark)}" for benchmark in results.benchmarks]
+    return [*recall_sections(results.runs, results.tuning), *runtime]
+
+
+def _summary(results: Results) -> str:
+    """Return the README's tables."""
+    demo = [run for run in results.runs if run["recipe"].startswith("recall/demo-")]
+    tables = [vocabulary_table(results.runs), length_table(results.runs), demo_table(demo)]
+    return "\n\n".join(table for table in [*tables, *map(runtime_table, results.benchmarks)] if table)
+
+
+def _write(path: Path, text: str) -> None:
+    with atomic(path) as temporary:
+        temporary.write_text(text)

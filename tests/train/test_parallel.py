@@ -1,0 +1,60 @@
+"""Two processes, with DDP and with FSDP2, give the losses of one."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+SETTINGS = [
+    "train.steps=8",
+    "train.batch_size=8",
+    "train.log_every=1",
+    "train.accumulate=2",
+    "train.checkpoint_every=4",
+]
+
+
+def train(out: Path, processes: int, *extra: str) -> None:
+    launch = [sys.executable]
+    if processes > 1:
+        launch += ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+    command = [*launch, "-m", "orchid", "train", "recall/demo-orchid", "--tiny", "--cpu", "--out", str(out)]
+    for setting in SETTINGS:
+        command += ["--set", setting]
+    done = subprocess.run([*command, *extra], capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def losses(out: Path) -> list[float]:
+    return [json.loads(line)["train/loss"] for line in (out / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("alone") / "run"
+    train(out, 1)
+    return out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+def test_two_processes_give_the_losses_of_one(tmp_path: Path, alone: Path, parallel: str) -> None:
+    train(tmp_path / "run", 2, "--set", f"train.parallel={parallel}")
+    assert losses(tmp_path / "run") == pytest.approx(losses(alone), rel=1e-6)
+    ours, theirs = (load_file(path / "model.safetensors") for path in (tmp_path / "run", alone))
+    assert ours.keys() == theirs.keys()
+    # Adam turns a gradient's rounding error into a change of the order of the rate where the gradient is near zero.
+    assert all(torch.allclose(ours[name], theirs[name], atol=1e-4) for name in theirs)
+
+
+@pytest.mark.slow
+def test_a_sharded_run_resumes_from_its_checkpoint(tmp_path: Path, alone: Path) -> None:
+    """What is stored is whole: the optimizer's state is gathered, and spread again."""
+    train(tmp_path / "run", 2, "--set", "train.parallel=fsdp", "--time-limit", "0")
+    assert not (tmp_path / "run" / "result.json").exists()
+    train(tmp_path / "run", 2, "--set", "train.parallel=fsdp", "--resume")
+    assert losses(tmp_path / "run") == pytest.approx(losses(alone), rel=1e-6)
