@@ -73,4 +73,7 @@ def test_the_readme_is_up_to_date_with_the_results(tmp_path: Path) -> None:
 
     (tmp_path / "README.md").write_text((ROOT / "README.md").read_text())
     for path in write_report(ROOT / "results", tmp_path):
-        assert path.read_text() == (ROOT / path.name).read_text()
+        kept = ROOT / path.relative_to(tmp_path)
+        # Pictures differ by font and library version from machine to machine; that they exist is what can be asked.
+        assert kept.is_file()
+        assert path.suffix == ".png" or path.read_text() == kept.read_text()

@@ -9,7 +9,6 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from orchid.recipes import get_recipe, match_recipes
 from orchid.train.config import Experiment, apply_overrides
@@ -124,6 +123,7 @@ def grid(
     tiny: Tiny = False,
 ) -> None:
     """Run many recipes with many seeds; the same command again skips what is done and resumes what was cut short."""
+    from orchid.report.grid import grid_summary
     from orchid.train.grid import Cell, keep_result, parse_numbers, run_cells, run_workers
 
     with errors():
@@ -140,7 +140,7 @@ def grid(
         if keep is not None:
             for cell in cells:
                 keep_result(cell, keep)
-    finish_grid(cells, stopped, status)
+    finish_grid(cells, grid_summary(cells), stopped, status)
 
 
 @app.command()
@@ -156,6 +156,7 @@ def tune(
     tiny: Tiny = False,
 ) -> None:
     """Choose learning rates: one grid for every recipe, a quarter of its steps, one seed, on the validation set."""
+    from orchid.report.grid import tuning_summary
     from orchid.train.grid import parse_numbers, run_cells, run_workers
     from orchid.train.run_folder import write_json
     from orchid.train.tune import RATES, choose, tuning_cells
@@ -170,34 +171,20 @@ def tune(
         if json_file is not None:
             json_file.parent.mkdir(parents=True, exist_ok=True)
             write_json(json_file, {"tuning": chosen})
-    table = Table("recipe", *(f"{value:g}" for value in values), "chosen", box=None, padding=(0, 2, 0, 0))
-    for choice in chosen:
-        losses = (choice["trials"].get(f"{value:g}", {}).get("loss") for value in values)
-        cells_of = ["" if loss is None else f"{loss:.4f}" for loss in losses]
-        table.add_row(choice["recipe"], *cells_of, f"{choice['chosen']:g}")
-    finish_grid(cells, stopped, status, table)
+    finish_grid(cells, tuning_summary(chosen, values), stopped, status)
 
 
-def finish_grid(cells: list[Any], stopped: str | None, status: int, table: Table | None = None) -> None:
-    """Print what a grid has come to, and leave as the shell expects; workers leave the table to their parent."""
+def finish_grid(cells: list[Any], summary: Any, stopped: str | None, status: int) -> None:
+    """Print what a grid has come to, and leave as the shell expects; a worker leaves the printing to its parent."""
     from orchid.train.environment import JOBS
 
-    done = sum(cell.result() is not None for cell in cells)
-    if JOBS not in os.environ:
-        if table is None:
-            table = Table("recipe", "seed", "metric", "steps", "seconds", box=None, padding=(0, 2, 0, 0))
-            for cell in cells:
-                result, name = cell.result(), cell.experiment.recipe
-                values = ["not done", "", ""]
-                if result is not None:
-                    metric, value = next(iter(result["metrics"].items()))
-                    values = [f"{metric} {value:.4f}", str(result["steps"]), f"{result['seconds']:.0f}"]
-                table.add_row(name, str(cell.experiment.seed), *values)
-        console.print(table)
+    done, worker = sum(cell.result() is not None for cell in cells), JOBS in os.environ
+    if not worker:
+        console.print(summary)
         console.print(f"{done} of {len(cells)} runs done" + (f"; stopped ({stopped})" if stopped else ""))
     if stopped or status:
         raise typer.Exit({"interrupt": 130, "termination": 143}.get(stopped or "", status))
-    if done < len(cells) and JOBS not in os.environ:
+    if done < len(cells) and not worker:
         raise typer.Exit(1)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from orchid.report.markdown import Run
 from orchid.report.recall import demo_table, length_table, recall_sections, vocabulary_table
 from orchid.report.recall_figures import draw_recall
-from orchid.report.runtime import runtime_table
+from orchid.report.runtime import runtime_table, training_table
 from orchid.train.run_folder import atomic
 
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
@@ -25,6 +25,7 @@ class Results:
     runs: list[Run] = field(default_factory=list)
     benchmarks: list[dict[str, Any]] = field(default_factory=list)
     tuning: list[dict[str, Any]] = field(default_factory=list)
+    training: list[dict[str, Any]] = field(default_factory=list)
 
 
 def write_report(results: Path, out: Path) -> list[Path]:
@@ -53,6 +54,8 @@ def load_results(folder: Path) -> Results:
             raise ValueError(f"{path} is damaged and cannot be read ({error})") from None
         if "rows" in data:
             results.benchmarks.append(data)
+        elif "training" in data:
+            results.training.append(data)
         elif "tuning" in data:
             results.tuning += data["tuning"]
         elif "recipe" in data:
@@ -66,7 +69,8 @@ def load_results(folder: Path) -> Results:
 
 def _sections(results: Results) -> list[str]:
     runtime = [f"## Runtime of a layer\n\n{runtime_table(benchmark)}" for benchmark in results.benchmarks]
-    return [*recall_sections(results.runs, results.tuning), *runtime]
+    speed = [f"## Training speed\n\n{training_table(data, results.runs)}" for data in results.training]
+    return [*recall_sections(results.runs, results.tuning), *speed, *runtime]
 
 
 def _summary(results: Results) -> str:

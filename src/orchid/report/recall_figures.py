@@ -120,5 +120,5 @@ def _ablations(runs: list[Run]) -> Any:
                 colour = COLOURS["orchid"] if name == "phase" else f"C{index}"
                 panel.plot(*mean_curve(same), color=colour, label=name, lw=2.6 if name == "phase" else 1.5)
         panel.set(title=title, xlabel="step")
-        panel.legend(frameon=False, fontsize=8, loc="lower right")
+        panel.legend(frameon=False, fontsize=8, loc="center right")
     return figure

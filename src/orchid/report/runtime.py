@@ -1,8 +1,10 @@
-"""The table of a runtime benchmark."""
+"""The tables of speed: layers against attention, and training steps."""
 
+import math
+import statistics
 from typing import Any
 
-from orchid.report.markdown import device, markdown_table
+from orchid.report.markdown import PASS, Run, device, markdown_table, steps_to
 
 
 def runtime_table(benchmark: dict[str, Any]) -> str:
@@ -23,4 +25,23 @@ def runtime_table(benchmark: dict[str, Any]) -> str:
         f"{device(benchmark)}, milliseconds and how many times faster than attention in the same run:"
     )
     header = ["length", "mixer", "forward", "attention", "faster", "forward + backward", "attention", "faster"]
+    return f"{caption}\n\n{markdown_table(header, lines)}"
+
+
+def training_table(benchmark: dict[str, Any], runs: list[Run]) -> str:
+    """Return steps a second, the share of making a batch, and the minutes that kept runs need to 99 % at that speed."""
+    lines = []
+    for row in benchmark["training"]:
+        task, train = row["task"], row["train"]
+        steps = [steps_to(run, PASS) for run in runs if run["recipe"] == row["recipe"]]
+        reached = [step for step in steps if step != math.inf]
+        minutes = f"{statistics.mean(reached) * row['step_ms'] / 60e3:.2f}" if reached else "-"
+        how = "compiled, replayed" if train["compile"] else "replayed" if train["graph"] else "eager"
+        cells = [f"`{row['recipe']}`", f"{train['batch_size']} x {task['length']:,}", how, f"{row['step_ms']:.2f}"]
+        share = f"{100 * row['batch_ms'] / row['step_ms']:.1f} %"
+        lines.append([*cells, f"{1e3 / row['step_ms']:,.0f}", f"{row['batch_ms']:.3f}", share, minutes])
+    caption = (
+        f"One process alone on {device(benchmark)}; a batch is made on the same device, beside the step before it."
+    )
+    header = ["recipe", "batch", "step is", "ms a step", "steps/s", "ms a batch", "its share", f"minutes to {PASS:.0%}"]
     return f"{caption}\n\n{markdown_table(header, lines)}"
