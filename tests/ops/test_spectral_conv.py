@@ -4,7 +4,7 @@ import torch.nn.functional as F
 from helpers import assert_close
 
 from orchid.ops import reference
-from orchid.ops.spectral_conv import SIGMAS, choose_backend, cross_spectrum, on_magnitude, phase_spectrum, spectral_conv
+from orchid.ops.spectral_conv import SIGMAS, cross_spectrum, on_magnitude, phase_spectrum, spectral_conv
 from orchid.ops.transforms import get_transform
 
 LENGTHS = [1, 2, 3, 63, 64, 127, 129, 1000]
@@ -71,11 +71,3 @@ def test_cross_with_equal_mappings_is_the_squared_magnitude(kind: str) -> None:
     squared = reference.phase_conditioning(g, [], [], n=11, kind=kind, squared=True)
     assert_close("cross", cross.real, squared)
     assert_close("phase^2", phase_spectrum(g, n=11, transform=transform, norm="ortho") ** 2, squared)
-
-
-def test_backends() -> None:
-    assert choose_backend("auto") == choose_backend("torch") == "torch"
-    with pytest.raises(ValueError, match="triton"):
-        choose_backend("triton")
-    with pytest.raises(ValueError, match="backend='cuda' is not one of"):
-        choose_backend("cuda")

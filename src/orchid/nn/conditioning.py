@@ -18,6 +18,10 @@ class SpatialConv(nn.ModuleList):
             ShortConv(channels, max_length, kernel_size, padding=padding, bias=False) for _ in range(layers)
         )
 
+    def taps(self) -> list[Tensor]:
+        """Return the taps (D, K) of every layer."""
+        return [layer.weight for layer in self if isinstance(layer, ShortConv)]
+
     def forward(self, u: Tensor, pad: Tensor | None = None) -> Tensor:
         """Convolve u (B, D, L), layer after layer."""
         for layer in self:

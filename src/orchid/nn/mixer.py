@@ -8,6 +8,14 @@ from torch import Tensor, nn
 
 from orchid.nn.conditioning import CrossConditioning, PhaseConditioning, SpatialConv, SpectralConv
 from orchid.nn.data_dependent_conv import DataDependentConv
+from orchid.nn.fused import (
+    BACKENDS,
+    fused_convolution,
+    input_obstacle,
+    interpreter_on,
+    log_once,
+    settings_obstacle,
+)
 from orchid.nn.implicit_filter import StaticKernel
 from orchid.nn.short_conv import ShortConv, masked
 from orchid.ops.checks import (
@@ -21,7 +29,7 @@ from orchid.ops.checks import (
     check_sequence,
 )
 from orchid.ops.depthwise import PADDINGS
-from orchid.ops.spectral_conv import SIGMAS, choose_backend, full_precision, spectral_conv
+from orchid.ops.spectral_conv import SIGMAS, full_precision, spectral_conv
 from orchid.ops.transforms import NORMS, get_transform
 
 CONDITIONINGS = ("phase", "cross", "static")
@@ -104,7 +112,8 @@ class OrchidMixer(nn.Module):
         filter_embedding: size of the static kernel's positional embedding, odd.
         filter_width: hidden size of the static kernel's network.
         dropout: on the output.
-        backend: "auto", "torch" or "triton".
+        backend: "torch", "triton" (fused GPU kernels, an error where they do not serve) or "auto" (torch, until the
+            kernels have been measured).
         filter_grid: length of the time grid the static kernel was trained on, when that is not ``max_length``
             (``resample(..., grid="extend")`` sets it).
 
@@ -156,8 +165,7 @@ class OrchidMixer(nn.Module):
         self.short_padding = check_choice("short_padding", short_padding, PADDINGS)
         self.filter_embedding = check_odd("filter_embedding", filter_embedding)
         self.filter_width = check_at_least("filter_width", filter_width, 1)
-        self.backend = backend
-        choose_backend(backend)
+        self.backend = check_choice("backend", backend, BACKENDS)
         if filter_grid is not None and not filter_grid > 0:
             raise ValueError(f"filter_grid={filter_grid!r} must be a positive length")
         self.filter_grid = filter_grid
@@ -177,6 +185,9 @@ class OrchidMixer(nn.Module):
         )
         self.out_proj = LinearFromChannels(d_model, d_model)
         self.dropout = nn.Dropout(check_fraction("dropout", dropout))
+        self._obstacle, self._interpreted = settings_obstacle(self), interpreter_on()
+        if backend == "triton" and self._obstacle is not None:
+            raise ValueError(f"backend='triton' cannot serve: {self._obstacle}; use 'auto' or 'torch'")
 
     def forward(
         self,
@@ -197,11 +208,27 @@ class OrchidMixer(nn.Module):
         Returns:
             (B, L, D).
         """
-        streams = self._streams(x, mask, context, context_mask)
-        y = streams.gates[-1] * self._chain(streams, self.order).v
+        if self._fused(x):
+            x, projected, pad, u, u_pad = self._project(x, mask, context, context_mask)
+            flat, u_flat = (None if p is None else p.squeeze(1) for p in (pad, u_pad))
+            y = fused_convolution(self, projected, flat, None if context is None else u, u_flat)
+        else:
+            streams = self._streams(x, mask, context, context_mask)
+            x, y = streams.x, streams.gates[-1] * self._chain(streams, self.order).v
         if self.residual_conv is not None:
-            y = y + self.residual_conv(streams.x.transpose(1, 2))
+            y = y + self.residual_conv(x.transpose(1, 2))
         return self.dropout(self.out_proj(y))
+
+    def _fused(self, x: Tensor) -> bool:
+        """Return whether the fused kernels take this input; asked for by name they must."""
+        if self.backend == "torch":
+            return False
+        obstacle = self._obstacle or input_obstacle(x, self.backend, self._interpreted)
+        if obstacle is not None and self.backend == "triton":
+            raise ValueError(f"backend='triton' cannot serve: {obstacle}; use 'auto' or 'torch'")
+        if obstacle is not None and x.is_cuda and not torch.compiler.is_compiling():
+            log_once(obstacle)
+        return obstacle is None
 
     def kernel(
         self,
@@ -342,21 +369,28 @@ class OrchidMixer(nn.Module):
 
     def _streams(self, x: Tensor, mask: Tensor | None, context: Tensor | None, context_mask: Tensor | None) -> Streams:
         """Check, mask, project and short-convolve."""
+        x, projected, pad, u, u_pad = self._project(x, mask, context, context_mask)
+        projected = masked(projected, pad)
+        u = projected[:, : self.d_model] if context is None else masked(u, u_pad)
+        v, *gates = self.short_conv(projected, pad).split(self.d_model, dim=1)
+        return Streams(x, v, tuple(gates), u, pad, u_pad)
+
+    def _project(
+        self, x: Tensor, mask: Tensor | None, context: Tensor | None, context_mask: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor | None]:
+        """Check, mask and project: x, its streams and their pad, the conditioning sequence and its pad."""
         x, pad = self._checked("x", x, "mask", mask)
-        projected = masked(self.in_proj(x), pad)
+        projected = self.in_proj(x)
         if context is None:
             if context_mask is not None:
                 raise ValueError("context_mask was given without context")
-            u, u_pad = projected[:, : self.d_model], pad
-        else:
-            if self.conditioning == "static":
-                raise ValueError("context was given, but conditioning='static' has no kernel to condition")
-            if context.shape[0] != x.shape[0]:
-                raise ValueError(f"context has batch {context.shape[0]}; expected that of x, {x.shape[0]}")
-            context, u_pad = self._checked("context", context, "context_mask", context_mask)
-            u = masked(self.in_proj(context, self.d_model), u_pad)
-        v, *gates = self.short_conv(projected, pad).split(self.d_model, dim=1)
-        return Streams(x, v, tuple(gates), u, pad, u_pad)
+            return x, projected, pad, projected[:, : self.d_model], pad
+        if self.conditioning == "static":
+            raise ValueError("context was given, but conditioning='static' has no kernel to condition")
+        if context.shape[0] != x.shape[0]:
+            raise ValueError(f"context has batch {context.shape[0]}; expected that of x, {x.shape[0]}")
+        context, u_pad = self._checked("context", context, "context_mask", context_mask)
+        return x, projected, pad, self.in_proj(context, self.d_model), u_pad
 
     def _checked(self, name: str, x: Tensor, mask_name: str, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
         check_sequence(name, x, self.d_model, self.max_length)

@@ -12,10 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from orchid.ops.checks import check_choice
 from orchid.ops.transforms import Transform
-
-BACKENDS = ("auto", "torch", "triton")
 
 SIGMAS: dict[str, Callable[[Tensor], Tensor]] = {
     "identity": lambda r: r,
@@ -24,14 +21,6 @@ SIGMAS: dict[str, Callable[[Tensor], Tensor]] = {
     "softsign": F.softsign,
     "softshrink": F.softshrink,
 }
-
-
-def choose_backend(backend: str) -> str:
-    """Return the backend that serves; one asked for by name that cannot serve is an error."""
-    check_choice("backend", backend, BACKENDS)
-    if backend == "triton":
-        raise ValueError("backend='triton' cannot serve: this version has no fused kernels; use 'auto' or 'torch'")
-    return "torch"
 
 
 def full_precision(x: Tensor) -> AbstractContextManager[object]:

@@ -1,0 +1,99 @@
+"""The layer's fused path: which settings and inputs the kernels serve, and the call."""
+
+import importlib.util
+import logging
+import os
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from orchid.nn.conditioning import CrossConditioning, PhaseConditioning
+from orchid.nn.data_dependent_conv import DataDependentConv
+
+if TYPE_CHECKING:
+    from orchid.nn.mixer import OrchidMixer
+
+BACKENDS = ("auto", "torch", "triton")
+KERNEL_SIZES = (3, 5)
+# Whether "auto" takes the kernels: not before they have been measured on a GPU.
+AUTO = False
+logger = logging.getLogger("orchid")
+
+
+def settings_obstacle(mixer: "OrchidMixer") -> str | None:
+    """Return why the kernels do not serve a layer of these settings, or None."""
+    layers = (mixer.spatial_layers, mixer.spectral_layers)
+    wanted = {
+        "order": (mixer.order, 1),
+        "transform": (mixer.transform.name, "dft"),
+        "boundary": (mixer.boundary, "circular"),
+        "sigma": (mixer.sigma, "identity"),
+        "spatial_layers and spectral_layers": ((1, 1) if mixer.conditioning == "static" else layers, (1, 1)),
+    }
+    for name, (value, served) in wanted.items():
+        if value != served:
+            return f"the kernels have {name}={served!r}, not {value!r}"
+    if mixer.kernel_size not in KERNEL_SIZES:
+        return f"the kernels have kernel_size 3 or 5, not {mixer.kernel_size}"
+    if mixer.max_length < mixer.kernel_size:
+        return f"max_length={mixer.max_length} is shorter than kernel_size={mixer.kernel_size}"
+    if importlib.util.find_spec("triton") is None:
+        return "Triton is not installed (pip install 'orchid-torch[kernels]')"
+    return None
+
+
+def input_obstacle(x: Tensor, backend: str, interpreted: bool) -> str | None:
+    """Return why the kernels do not serve this input, or None."""
+    if backend == "auto" and not AUTO:
+        return "backend='auto' does not take the kernels yet"
+    interpreted = interpreted and backend == "triton"
+    if not x.is_cuda and not interpreted:
+        return f"x is on {x.device.type!r} and the kernels need a CUDA device"
+    if x.dtype == torch.float64:
+        return "x has dtype torch.float64 and the kernels compute in float32"
+    return None
+
+
+def interpreter_on() -> bool:
+    """Return whether Triton runs kernels in its interpreter, on a CPU."""
+    return os.environ.get("TRITON_INTERPRET") == "1"
+
+
+@lru_cache(maxsize=64)
+def log_once(reason: str) -> None:
+    """Tell why a layer takes the torch path where it might have been fused."""
+    logger.info("the torch backend serves this layer: %s", reason)
+
+
+def fused_convolution(
+    mixer: "OrchidMixer", p: Tensor, pad: Tensor | None, u: Tensor | None, u_pad: Tensor | None
+) -> Tensor:
+    """Return what stands between the projections, (B, D, L), of the projected p (B, 3 D, L) and context u (B, D, M)."""
+    from orchid.ops.kernels.mix import fused_mix
+
+    (stage,) = mixer.stages
+    assert isinstance(stage, DataDependentConv) and mixer.short_conv.bias is not None
+    network, weight = stage.conditioning, mixer.short_conv.weight
+    if isinstance(network, PhaseConditioning):
+        spatial, spectral = torch.stack(network.spatial.taps()), network.spectral.weights[0]
+    elif isinstance(network, CrossConditioning):
+        spatial = torch.stack(network.key.taps() + network.query.taps())
+        spectral = network.spectral.weights[0]
+    else:
+        spatial, spectral = weight.new_empty(0, mixer.d_model, mixer.kernel_size), weight[: mixer.d_model].detach()
+    return fused_mix(
+        p,
+        u,
+        weight,
+        mixer.short_conv.bias,
+        spatial,
+        spectral,
+        stage.static(),
+        pad=pad,
+        u_pad=u_pad,
+        period=mixer.max_length,
+        padding=mixer.short_padding,
+        norm=mixer.norm,
+    )

@@ -1,0 +1,212 @@
+"""The fused kernels, on a GPU or in Triton's interpreter: output and every gradient against the reference."""
+
+import pytest
+import torch
+from helpers import assert_close, option_id, reference_mixer, relative_error
+
+from orchid import OrchidMixer
+
+pytest.importorskip("triton", reason="needs Triton")
+from orchid.ops.kernels.mix import fused_mix
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+# Float32 against a float64 reference. Gradients of taps and biases sum over batch and length.
+TOLERANCE = 1e-5
+
+
+def build(width: int = 3, length: int = 16, **options: object) -> OrchidMixer:
+    torch.manual_seed(0)
+    mixer = OrchidMixer(width, length, backend="triton", **options)
+    torch.nn.init.normal_(mixer.short_conv.bias)
+    return mixer.to(DEVICE)
+
+
+def check(
+    mixer: OrchidMixer,
+    x: torch.Tensor,
+    mask: torch.Tensor | None = None,
+    context: torch.Tensor | None = None,
+    context_mask: torch.Tensor | None = None,
+    tolerance: float = TOLERANCE,
+) -> None:
+    """Compare outputs at real tokens, and the gradients of a random sum of them."""
+    inputs = {"x": x, **({} if context is None else {"context": context})}
+    weight = torch.randn(x.shape, dtype=torch.float64)
+    if mask is not None:
+        weight *= mask[..., None].cpu()
+    results = []
+    for reference in (False, True):
+        layer = OrchidMixer(mixer.d_model, mixer.max_length, **{**mixer._options(), "backend": "torch"}).double()
+        layer.load_state_dict(mixer.state_dict())
+        layer = layer if reference else mixer
+        leaves = {
+            name: (t.double().cpu() if reference else t).detach().clone().requires_grad_() for name, t in inputs.items()
+        }
+        masks = [m if m is None or not reference else m.cpu() for m in (mask, context_mask)]
+        call = reference_mixer if reference else OrchidMixer.forward
+        y = call(layer, leaves["x"], masks[0], leaves.get("context"), masks[1])
+        names = {**leaves, **dict(layer.named_parameters())}
+        grads = torch.autograd.grad((y * weight.to(y.device, y.dtype)).sum(), list(names.values()))
+        real = y if mask is None else y[mask.to(y.device)]
+        results.append({"y": real, **dict(zip(names, grads, strict=True))})
+    ours, theirs = results
+    for name, expected in theirs.items():
+        assert_close(name, ours[name].cpu(), expected.to(ours[name].dtype), tolerance)
+
+
+CASES = [
+    ({"conditioning": "static"}, 16, 16),
+    ({"conditioning": "static", "short_padding": "same"}, 12, 7),
+    ({}, 16, 16),
+    ({"kernel_size": 5}, 32, 21),
+    ({"short_padding": "same", "norm": "backward"}, 16, 9),
+    ({"short_padding": "circular"}, 16, 16),
+    ({"short_padding": "circular", "kernel_size": 5}, 10, 7),
+    ({"conditioning": "cross"}, 16, 16),
+    ({"conditioning": "cross", "kernel_size": 5, "short_padding": "same"}, 15, 11),
+    ({"conditioning": "cross", "short_padding": "circular", "norm": "backward"}, 16, 13),
+    ({"residual_conv": True}, 16, 12),
+]
+
+
+@pytest.mark.parametrize(
+    ("options", "n", "length"), CASES, ids=lambda v: option_id(v) if isinstance(v, dict) else str(v)
+)
+def test_against_the_reference(options: dict[str, object], n: int, length: int) -> None:
+    check(build(length=n, **options), torch.randn(2, length, 3, device=DEVICE))
+
+
+@pytest.mark.parametrize("conditioning", ["static", "phase", "cross"])
+def test_masks(conditioning: str) -> None:
+    """Anywhere, with NaN behind them, and a row without a single real token."""
+    mixer = build(conditioning=conditioning)
+    mask = torch.rand(3, 14, device=DEVICE) > 0.3
+    mask[1] = False
+    x = torch.randn(3, 14, 3, device=DEVICE)
+    check(mixer, x, mask)
+    poisoned = x.masked_fill(~mask[..., None], float("nan"))
+    assert torch.equal(mixer(poisoned, mask)[mask], mixer(x, mask)[mask])
+
+
+@pytest.mark.parametrize("conditioning", ["phase", "cross"])
+def test_context(conditioning: str) -> None:
+    mask = torch.rand(2, 9, device=DEVICE) > 0.3
+    x, context = torch.randn(2, 12, 3, device=DEVICE), torch.randn(2, 9, 3, device=DEVICE)
+    check(build(conditioning=conditioning), x, context=context, context_mask=mask)
+    check(build(conditioning=conditioning), x, torch.rand(2, 12, device=DEVICE) > 0.3, context)
+
+
+def test_more_than_one_block_of_everything() -> None:
+    """Lengths beyond a program's block, batches summed in groups."""
+    check(build(2, 1500), torch.randn(3, 1400, 2, device=DEVICE), tolerance=2e-5)
+
+
+def test_strided_streams() -> None:
+    mixer = build()
+    p, stage = torch.randn(2, 16, 9, device=DEVICE).transpose(1, 2), mixer.stages[0]
+    taps = torch.stack(stage.conditioning.spatial.taps())
+    small = (
+        mixer.short_conv.weight,
+        mixer.short_conv.bias,
+        taps,
+        stage.conditioning.spectral.weights[0],
+        stage.static(),
+    )
+    settings = {"pad": None, "u_pad": None, "period": 16, "padding": "causal", "norm": "ortho"}
+    assert not p.is_contiguous()
+    assert torch.equal(fused_mix(p, None, *small, **settings), fused_mix(p.contiguous(), None, *small, **settings))
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-25, 1e20])
+def test_magnitudes_whose_squares_leave_float32(size: float) -> None:
+    mixer = build()
+    mixer.in_proj.bias.data.zero_()
+    x = (torch.randn(2, 16, 3, device=DEVICE) * 1e-6).requires_grad_()
+    context = (torch.randn(2, 16, 3, device=DEVICE) * size).requires_grad_()
+    y = mixer(x, context=context)
+    grads = torch.autograd.grad(y.sum(), (x, context))
+    assert all(torch.isfinite(t).all() for t in (y, *grads))
+    if size == 1e20:
+        check(mixer, x.detach(), context=context.detach())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("conditioning", ["phase", "cross"])
+def test_half_precision_is_at_most_twice_as_far_off_as_torch(conditioning: str, dtype: torch.dtype) -> None:
+    mixer = build(4, 64, conditioning=conditioning).to(dtype)
+    plain = OrchidMixer(4, 64, **{**mixer._options(), "backend": "torch"}).to(DEVICE, dtype)
+    plain.load_state_dict(mixer.state_dict())
+    exact = OrchidMixer(4, 64, **{**mixer._options(), "backend": "torch"}).double().cpu()
+    exact.load_state_dict(mixer.state_dict())
+    x, weight = torch.randn(4, 64, 4, device=DEVICE, dtype=dtype), torch.randn(4, 64, 4)
+    results = []
+    for layer in (mixer, plain, exact):
+        leaf = x.to(layer.in_proj.weight).detach().requires_grad_()
+        y = layer(leaf)
+        names = {"x": leaf, **dict(layer.named_parameters())}
+        grads = torch.autograd.grad((y * weight.to(y)).sum(), list(names.values()))
+        results.append({"y": y, **dict(zip(names, grads, strict=True))})
+    ours, torchs, expected = results
+    for name, value in expected.items():
+        error, allowed = relative_error(ours[name].cpu(), value), relative_error(torchs[name].cpu(), value)
+        assert error <= 2 * allowed, f"{name}: {error:.2e}, torch {allowed:.2e}"
+
+
+def test_every_buffer_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Buffers that start as NaN change nothing."""
+    mixer, x = build(2, 40), torch.randn(2, 33, 2, device=DEVICE)
+    mask = torch.rand(2, 33, device=DEVICE) > 0.3
+
+    def gradients() -> list[torch.Tensor]:
+        y = mixer(x, mask)
+        return [y[mask], *torch.autograd.grad(y[mask].square().sum(), list(mixer.parameters()))]
+
+    clean = gradients()
+    for owner, name in ((torch.Tensor, "new_empty"), (torch, "empty_like")):
+        original = getattr(owner, name)
+
+        def poisoned(*arguments: object, original: object = original, **keywords: object) -> torch.Tensor:
+            fresh = original(*arguments, **keywords)
+            return fresh.fill_(float("nan")) if fresh.is_floating_point() else fresh
+
+        monkeypatch.setattr(owner, name, poisoned)
+    assert all(torch.equal(a, b) for a, b in zip(clean, gradients(), strict=True))
+
+
+def test_the_same_bits_every_time() -> None:
+    mixer, x = build(), torch.randn(3, 16, 3, device=DEVICE)
+    runs = [torch.autograd.grad(mixer(x).square().sum(), list(mixer.parameters())) for _ in range(2)]
+    assert all(torch.equal(a, b) for a, b in zip(*runs, strict=True))
+
+
+def test_operator_contract() -> None:
+    from orchid.ops.kernels.mix import _mix
+
+    mixer = build(2, 8)
+    p = torch.randn(1, 6, 8, device=DEVICE, requires_grad=True)
+    taps = torch.stack(mixer.stages[0].conditioning.spatial.taps())
+    small = [mixer.short_conv.weight, mixer.short_conv.bias, taps, mixer.stages[0].conditioning.spectral.weights[0]]
+    h0 = torch.view_as_real(mixer.stages[0].static()).contiguous()
+    arguments = [p, None, None, None, *(t.detach().requires_grad_() for t in (*small, h0)), 8, "causal", 0.5, 1, True]
+    torch.library.opcheck(_mix, tuple(arguments))
+
+
+@pytest.mark.filterwarnings("ignore")  # the compiler's own
+def test_compiles_whole() -> None:
+    mixer, x = build(), torch.randn(2, 16, 3, device=DEVICE)
+    compiled = torch.compile(mixer, fullgraph=True, backend="aot_eager")
+    ours, theirs = (torch.autograd.grad(f(x).square().sum(), list(mixer.parameters())) for f in (compiled, mixer))
+    assert all(torch.allclose(a, b, rtol=1e-5, atol=1e-6) for a, b in zip(ours, theirs, strict=True))
+
+
+def test_checkpointing_changes_nothing() -> None:
+    mixer, x = build(), torch.randn(2, 16, 3, device=DEVICE, requires_grad=True)
+    (plain,) = torch.autograd.grad(mixer(x).square().sum(), x)
+    y = torch.utils.checkpoint.checkpoint(mixer, x, use_reentrant=False)
+    assert torch.equal(torch.autograd.grad(y.square().sum(), x)[0], plain)
+
+
+def test_what_is_not_served_says_why() -> None:
+    mixer = build()
+    with pytest.raises(ValueError, match=r"cannot serve: x has dtype torch\.float64"):
+        mixer.double()(torch.zeros(1, 16, 3, dtype=torch.float64, device=DEVICE))
