@@ -229,19 +229,26 @@ def report(
 
 @bench.command()
 def runtime(
-    lengths: Annotated[str, typer.Option(help="Sequence lengths, comma separated.")] = "512,1024,2048,4096,8192",
-    d_model: Annotated[int, typer.Option(help="Channels.")] = 256,
-    batch: Annotated[int, typer.Option(help="Sequences.")] = 1,
-    mixers: Annotated[str, typer.Option(help="Mixers, comma separated. [default: all]")] = "",
+    lengths: Annotated[str, typer.Option(help="Comma separated. [default: the paper's, fewer on a CPU]")] = "",
+    d_model: Annotated[int | None, typer.Option(help="Channels. [default: 768, 256 on a CPU]")] = None,
+    batch: Annotated[int, typer.Option(help="Sequences, with --lengths.")] = 1,
+    mixers: Annotated[str, typer.Option(help="Mixers, comma separated. [default: all that are installed]")] = "",
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the rows here.")] = None,
     cpu: Cpu = False,
 ) -> None:
-    """Time the mixers, forward and forward + backward, against attention in the same run."""
+    """Time every mixer and backend, forward and forward + backward, against attention in the same run."""
     from orchid.bench.runtime import parse_lengths, run_benchmark
 
     with errors():
-        names = [name.strip() for name in mixers.split(",") if name.strip()] or None
-        run_benchmark(console, parse_lengths(lengths), d_model, batch, names, json_file, cpu=cpu)
+        run_benchmark(
+            console,
+            lengths=parse_lengths(lengths) if lengths else None,
+            d_model=d_model,
+            batch=batch,
+            mixers=[name.strip() for name in mixers.split(",") if name.strip()] or None,
+            json_file=json_file,
+            cpu=cpu,
+        )
 
 
 @bench.command()

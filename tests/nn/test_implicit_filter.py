@@ -1,3 +1,5 @@
+import copy
+
 import pytest
 import torch
 from helpers import assert_close
@@ -48,3 +50,55 @@ def test_the_delta_tap_passes_the_input_through(kind: str) -> None:
     x = torch.randn(2, 3, 8, dtype=torch.float64)
     y = transform.inverse(transform.forward(x, 8) * static(), 8)
     assert_close("y", y, static.delta[:, None] * x)
+
+
+class TestKeptSpectrum:
+    """Where no gradient is wanted the static kernel's spectrum is computed once, until a parameter changes."""
+
+    @pytest.fixture
+    def static(self) -> StaticKernel:
+        return StaticKernel(3, 16, transform=get_transform("dft"), embedding=5, width=8, grid=None)
+
+    def test_kept_without_gradients(self, static: StaticKernel) -> None:
+        with torch.no_grad():
+            first = static()
+            assert static() is first
+        assert static() is not first and static().requires_grad
+        static.requires_grad_(False)
+        assert static() is static()
+
+    @pytest.mark.parametrize("change", ["update", "load", "cast", "replace"])
+    def test_a_changed_parameter_counts(self, static: StaticKernel, change: str) -> None:
+        with torch.no_grad():
+            before = static()
+            if change == "update":
+                static.delta.add_(1.0)
+            elif change == "load":
+                static.load_state_dict({name: value + 1 for name, value in static.state_dict().items()})
+            elif change == "cast":
+                static.double()
+            else:
+                static.delta = torch.nn.Parameter(static.delta + 1)
+            after = static()
+        assert after.dtype != before.dtype or not torch.equal(after, before)
+
+    def test_inference_mode_leaves_nothing_behind(self, static: StaticKernel) -> None:
+        static.requires_grad_(False)
+        with torch.inference_mode():
+            static()
+        x = torch.randn(3, 9, dtype=torch.complex64, requires_grad=True)
+        (static() * x).abs().sum().backward()
+        assert x.grad is not None
+
+    def test_copies_and_checkpoints_do_not_hold_it(self, static: StaticKernel) -> None:
+        with torch.no_grad():
+            static()
+            assert copy.deepcopy(static)._kept is None
+            assert not any("kept" in name for name in static.state_dict())
+
+    def test_function_transforms(self, static: StaticKernel) -> None:
+        weights = {name: torch.stack((value, value + 1)).detach() for name, value in static.state_dict().items()}
+        with torch.no_grad():
+            both = torch.vmap(lambda w: torch.func.functional_call(static, w, ()))(weights)
+            static.load_state_dict({name: value[1] for name, value in weights.items()})
+            assert torch.allclose(both[1], static(), atol=1e-5)

@@ -1,23 +1,34 @@
-"""Runtime of whole layers, forward and forward + backward, every mixer in turn within one run."""
+"""Runtime and memory of whole layers against attention: what is wrong is not timed."""
 
-import statistics
-import time
+import copy
+import gc
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from rich.console import Console
 from rich.table import Table
-from torch import nn
+from torch import Tensor, nn
 
-from orchid.mixers.registry import create_mixer, list_mixers
+from orchid.bench.entries import Entry, list_entries
+from orchid.bench.timing import milliseconds, peak_mib
+from orchid.nn.mixer import OrchidMixer
 from orchid.ops.checks import check_at_least
 from orchid.train.environment import commit, hardware
 from orchid.train.run_folder import write_json
 
-ROUNDS = 5
-WARMUP = 2
+# Up to this length a GPU's time is launches as much as work: timed as a CUDA graph.
+GRAPH_LENGTH = 16384
+# Root mean square of the error over that of the float64 result: a few roundings of the type.
+TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 5e-2, torch.float16: 1e-2}
+# Batches of short sequences with as many tokens as the longest sequence.
+TOKENS, SHORT = 131072, (128, 256, 1024, 2048)
+
+
+class Wrong(RuntimeError):
+    """An entry whose output or gradient is not that of its reference."""
 
 
 def parse_lengths(text: str) -> list[int]:
@@ -31,109 +42,152 @@ def parse_lengths(text: str) -> list[int]:
     return lengths
 
 
+def default_cases(device: torch.device) -> tuple[list[tuple[int, int]], int]:
+    """Return the (batch, length) pairs and d_model of the paper's figure on a GPU, smaller ones on a CPU."""
+    if device.type != "cuda":
+        return [(1, length) for length in (512, 1024, 2048, 4096, 8192)], 256
+    long = [(1, 2**power) for power in range(10, 18)]
+    return [*long, *((TOKENS // length, length) for length in SHORT)], 768
+
+
 def run_benchmark(
     console: Console,
-    lengths: list[int],
-    d_model: int,
+    *,
+    lengths: list[int] | None,
+    d_model: int | None,
     batch: int,
     mixers: list[str] | None,
     json_file: Path | None,
-    *,
     cpu: bool,
-) -> list[dict[str, Any]]:
-    """Time every mixer at every length, show the table and the ratios to attention, and keep the rows."""
+) -> dict[str, Any]:
+    """Time every entry in every case, show the table with its ratios to attention, and keep the rows."""
     device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
     check_at_least("--batch", batch, 1)
-    names = mixers or list_mixers()
+    cases, width = default_cases(device)
+    if lengths is not None:
+        cases = [(batch, length) for length in lengths]
+    width = width if d_model is None else check_at_least("--d-model", d_model, 1)
+    entries = list_entries(device, mixers)
     rows: list[dict[str, Any]] = []
+    skipped: list[dict[str, Any]] = []
     with console.status("timing") as status:
-        for length in lengths:
-            status.update(f"timing length {length}")
-            rows += _time_length(names, length, d_model, batch, device)
+        for size, length in cases:
+            for entry in entries:
+                status.update(f"timing {entry.mixer} ({entry.backend}), {size} x {length}")
+                case = {"batch": size, "length": length, "d_model": width}
+                try:
+                    rows += _time_entry(entry, case, device)
+                except (Wrong, RuntimeError) as error:  # out of memory, no such kernel: said, not hidden
+                    reason = str(error).splitlines()[0][:200]
+                    skipped.append({"mixer": entry.mixer, "backend": entry.backend, **case, "reason": reason})
+                gc.collect()
+                if device.type == "cuda":
+                    torch.cuda.empty_cache()
     console.print(_table(rows))
+    for case in skipped:
+        console.print(
+            f"not timed: {case['mixer']} ({case['backend']}), {case['batch']} x {case['length']}: {case['reason']}",
+            markup=False,
+        )
+    facts = hardware(device) | {"torch": torch.__version__, "commit": commit()}
+    report = {"hardware": facts, "rows": rows, "skipped": skipped}
     if json_file is not None:
         json_file.parent.mkdir(parents=True, exist_ok=True)
-        facts = hardware(device) | {"torch": torch.__version__, "commit": commit()}
-        write_json(json_file, {"hardware": facts, "rows": rows})
+        write_json(json_file, report)
         console.print(f"wrote {json_file}")
+    return report
+
+
+def _time_entry(entry: Entry, case: dict[str, int], device: torch.device) -> list[dict[str, Any]]:
+    """Return the rows of an entry: the layer, and for Orchid also what stands between its projections."""
+    batch, length, d_model = case["batch"], case["length"], case["d_model"]
+    torch.manual_seed(0)
+    layer = entry.build(d_model, length).to(device, entry.dtype)
+    x = torch.randn(batch, length, d_model, device=device, dtype=entry.dtype)
+    if entry.checkable:
+        check_entry(entry, layer, x[:1, : entry.checked_length(length)])
+    timed: dict[str, tuple[Callable[[Tensor], Tensor], Tensor, nn.Module]] = {"layer": (layer, x, layer)}
+    if isinstance(layer, OrchidMixer):
+        projected = layer.in_proj(x).detach()
+        timed["mixer"] = (lambda p: layer._mix(p, None, None, None), projected, layer)
+    rows = []
+    for what, (function, given, module) in timed.items():
+        leaf = given.clone().requires_grad_()
+        graph = length <= GRAPH_LENGTH
+
+        def forward_backward(
+            function: Callable[[Tensor], Tensor] = function, leaf: Tensor = leaf, module: nn.Module = module
+        ) -> None:
+            module.zero_grad(set_to_none=True)
+            leaf.grad = None
+            y = function(leaf)
+            y.backward(torch.ones_like(y))
+
+        # Forward alone is prediction: parameters frozen, what depends on them only computed once.
+        module.requires_grad_(False)
+        with torch.no_grad():
+            forward_ms = milliseconds(partial(function, given), device, graph=graph)
+        module.requires_grad_(True)
+        both_ms = milliseconds(forward_backward, device, graph=graph)
+        rows.append(
+            {
+                "mixer": entry.mixer,
+                "backend": entry.backend,
+                "dtype": str(entry.dtype).removeprefix("torch."),
+                **case,
+                "timed": what,
+                "timing": "clock" if device.type != "cuda" else "graph" if graph else "events",
+                "forward_ms": round(forward_ms, 4),
+                "forward_backward_ms": round(both_ms, 4),
+                "peak_mib": peak_mib(forward_backward, device),
+            }
+        )
     return rows
 
 
-def _time_length(names: list[str], length: int, d_model: int, batch: int, device: torch.device) -> list[dict[str, Any]]:
-    """Time the mixers in turn, round after round, so that a busy machine slows all of them alike."""
-    x = torch.randn(batch, length, d_model, device=device, requires_grad=True)
-    layers = {name: create_mixer(name, d_model, length).to(device) for name in names}
-    times: dict[tuple[str, str], list[float]] = {}
-    for turn in range(WARMUP + ROUNDS):
-        for name, layer in layers.items():
-            for kind, function in (("forward", _forward), ("forward_backward", _forward_backward)):
-                elapsed = _timed(function, layer, x)
-                if turn >= WARMUP:
-                    times.setdefault((name, kind), []).append(elapsed)
-    return [
-        {
-            "mixer": name,
-            "backend": getattr(layer, "backend", "torch").replace("auto", "torch"),
-            "dtype": "float32",
-            "batch": batch,
-            "length": length,
-            "d_model": d_model,
-            "timed": "layer",
-            "timing": "events" if device.type == "cuda" else "clock",
-            "forward_ms": round(statistics.median(times[name, "forward"]), 4),
-            "forward_backward_ms": round(statistics.median(times[name, "forward_backward"]), 4),
-            "peak_mib": _peak_mib(layer, x),
-        }
-        for name, layer in layers.items()
+def check_entry(entry: Entry, layer: nn.Module, x: Tensor) -> None:
+    """Compare output and input gradient with the layer's float64 copy on the torch backend; raise if they differ."""
+    exact = copy.deepcopy(layer).double()
+    for module in exact.modules():
+        if isinstance(module, OrchidMixer):
+            module.backend = "torch"
+    results = []
+    for module, given in ((layer, x), (exact, x.double())):
+        leaf = given.detach().clone().requires_grad_()
+        y = module(leaf)
+        (grad,) = torch.autograd.grad(y.square().mean(), leaf)
+        results.append((y.detach().double(), grad.double()))
+        del y, grad
+    for what, ours, theirs in zip(("output", "gradient"), *results, strict=True):
+        error = float((ours - theirs).square().mean().sqrt() / theirs.square().mean().sqrt())
+        if not error <= TOLERANCE[entry.dtype]:
+            raise Wrong(f"its {what} is off by {error:.1e}: a wrong result is not timed")
+
+
+def best_attention(rows: list[dict[str, Any]], row: dict[str, Any], key: str) -> float | None:
+    """Return the time of the fastest attention of the same case, or None."""
+    same = [
+        other[key]
+        for other in rows
+        if other["mixer"] == "attention" and all(other[name] == row[name] for name in ("batch", "length", "d_model"))
     ]
-
-
-def _forward(layer: nn.Module, x: torch.Tensor) -> None:
-    with torch.no_grad():
-        layer(x)
-
-
-def _forward_backward(layer: nn.Module, x: torch.Tensor) -> None:
-    layer.zero_grad(set_to_none=True)
-    x.grad = None
-    layer(x).sum().backward()
-
-
-def _timed(function: Callable[[nn.Module, torch.Tensor], None], layer: nn.Module, x: torch.Tensor) -> float:
-    """Return milliseconds."""
-    if x.device.type != "cuda":
-        began = time.perf_counter()
-        function(layer, x)
-        return 1e3 * (time.perf_counter() - began)
-    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    start.record()
-    function(layer, x)
-    end.record()
-    end.synchronize()
-    return start.elapsed_time(end)
-
-
-def _peak_mib(layer: nn.Module, x: torch.Tensor) -> float | None:
-    """Return the peak memory of forward + backward above what was held before; CPUs do not tell."""
-    if x.device.type != "cuda":
-        return None
-    torch.cuda.synchronize()
-    before = torch.cuda.memory_allocated()
-    torch.cuda.reset_peak_memory_stats()
-    _forward_backward(layer, x)
-    return round((torch.cuda.max_memory_allocated() - before) / 2**20, 1)
+    return min(same) if same else None
 
 
 def _table(rows: list[dict[str, Any]]) -> Table:
-    table = Table(title="milliseconds, and how many times faster than attention", box=None, padding=(0, 2, 0, 0))
-    for column in ("length", "mixer", "forward", "forward + backward", "faster", "faster, with backward"):
-        table.add_column(column, justify="left" if column == "mixer" else "right")
-    base = {row["length"]: row for row in rows if row["mixer"] == "attention"}
+    title = "milliseconds, and how many times faster than the fastest attention of the same run"
+    table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0))
+    columns = ("batch x length", "mixer", "timed", "forward", "faster", "forward + backward", "faster", "MiB")
+    for column in columns:
+        table.add_column(column, justify="left" if column in ("mixer", "timed") else "right", no_wrap=True)
     for row in rows:
-        attention = base.get(row["length"])
-        ratios = ["-", "-"]
-        if attention is not None:
-            ratios = [f"{attention[key] / row[key]:.2f}x" for key in ("forward_ms", "forward_backward_ms")]
-        cells = [f"{row['forward_ms']:.2f}", f"{row['forward_backward_ms']:.2f}"]
-        table.add_row(str(row["length"]), row["mixer"], *cells, *ratios)
+        cells = [
+            f"{row['batch']} x {row['length']:,}",
+            f"{row['mixer']} ({row['backend']}, {row['dtype']})",
+            row["timed"],
+        ]
+        for key in ("forward_ms", "forward_backward_ms"):
+            base = best_attention(rows, row, key) if row["timed"] == "layer" else None
+            cells += [f"{row[key]:.3f}", "" if base is None else f"{base / row[key]:.2f}x"]
+        table.add_row(*cells, "" if row["peak_mib"] is None else f"{row['peak_mib']:,.0f}")
     return table

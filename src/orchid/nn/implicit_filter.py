@@ -1,6 +1,7 @@
 """The static kernel h0: a small network of the lag, as long as the sequence at no cost in parameters."""
 
 import math
+from collections.abc import Iterable
 from itertools import pairwise
 
 import torch
@@ -99,6 +100,9 @@ class StaticKernel(nn.Module):
     The tap lets a channel pass its input through at lag 0, which a smooth kernel cannot; a constant added to the
     spectrum is that tap under either transform.
 
+    Where no gradient is wanted (``no_grad``, or all parameters frozen) the spectrum is computed once and kept until
+    a parameter changes: D F complex numbers of memory for a layer that only predicts.
+
     Args:
         d_model: D.
         n: transform length.
@@ -115,6 +119,7 @@ class StaticKernel(nn.Module):
         self.transform = transform
         self.filter = ImplicitFilter(d_model, n, embedding=embedding, width=width, grid=grid)
         self.delta = nn.Parameter(torch.empty(d_model))
+        self._kept: tuple[tuple[object, ...], Tensor] | None = None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -123,6 +128,31 @@ class StaticKernel(nn.Module):
 
     def forward(self) -> Tensor:
         """Return h0_f (D, F), at least float32."""
+        frozen = not any(p.requires_grad for p in self.parameters())
+        capturing = torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+        # A replayed CUDA graph must read parameters that may still change.
+        may_keep = frozen or not (torch.is_grad_enabled() or capturing)
+        state = _state(self.parameters()) if may_keep and not torch.compiler.is_compiling() else None
+        if state is None:
+            self._kept = None
+            return self._spectrum()
+        if self._kept is None or self._kept[0] != state:
+            with torch.inference_mode(False), torch.no_grad():
+                self._kept = (state, self._spectrum())
+        return self._kept[1]
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_kept": None}
+
+    def _spectrum(self) -> Tensor:
         h0 = self.filter()
         with full_precision(h0):
             return self.transform.kernel_spectrum(h0) + at_least_float32(self.delta)[:, None]
+
+
+def _state(parameters: Iterable[Tensor]) -> tuple[object, ...] | None:
+    """Return what changes when a parameter does: an update in place raises its version, a move its address."""
+    try:
+        return tuple((p.data_ptr(), p._version, p.dtype) for p in parameters)
+    except RuntimeError:  # tensors without storage, as function transforms have
+        return None

@@ -58,7 +58,6 @@ class Streams(NamedTuple):
     """What flows through the layer.
 
     Attributes:
-        x: the input with its masked positions zeroed, (B, L, D).
         v: the signal of the chain, (B, D, L).
         gates: s_1 ... s_(m+1), (B, D, L) each.
         u: the conditioning sequence of the next stage, (B, D, M).
@@ -66,7 +65,6 @@ class Streams(NamedTuple):
         u_pad: likewise of u, (B, 1, M).
     """
 
-    x: Tensor
     v: Tensor
     gates: tuple[Tensor, ...]
     u: Tensor
@@ -208,16 +206,19 @@ class OrchidMixer(nn.Module):
         Returns:
             (B, L, D).
         """
-        if self._fused(x):
-            x, projected, pad, u, u_pad = self._project(x, mask, context, context_mask)
-            flat, u_flat = (None if p is None else p.squeeze(1) for p in (pad, u_pad))
-            y = fused_convolution(self, projected, flat, None if context is None else u, u_flat)
-        else:
-            streams = self._streams(x, mask, context, context_mask)
-            x, y = streams.x, streams.gates[-1] * self._chain(streams, self.order).v
+        x, projected, pad, u, u_pad = self._project(x, mask, context, context_mask)
+        y = self._mix(projected, pad, u, u_pad)
         if self.residual_conv is not None:
             y = y + self.residual_conv(x.transpose(1, 2))
         return self.dropout(self.out_proj(y))
+
+    def _mix(self, projected: Tensor, pad: Tensor | None, u: Tensor | None, u_pad: Tensor | None) -> Tensor:
+        """Return what stands between the projections, (B, D, L), by the kernels where they serve."""
+        if self._fused(projected):
+            flat, u_flat = (None if p is None else p.squeeze(1) for p in (pad, u_pad))
+            return fused_convolution(self, projected, flat, u, u_flat)
+        streams = self._short_convolved(projected, pad, u, u_pad)
+        return streams.gates[-1] * self._chain(streams, self.order).v
 
     def _fused(self, x: Tensor) -> bool:
         """Return whether the fused kernels take this input; asked for by name they must."""
@@ -369,22 +370,31 @@ class OrchidMixer(nn.Module):
 
     def _streams(self, x: Tensor, mask: Tensor | None, context: Tensor | None, context_mask: Tensor | None) -> Streams:
         """Check, mask, project and short-convolve."""
-        x, projected, pad, u, u_pad = self._project(x, mask, context, context_mask)
+        _, projected, pad, u, u_pad = self._project(x, mask, context, context_mask)
+        return self._short_convolved(projected, pad, u, u_pad)
+
+    def _short_convolved(
+        self, projected: Tensor, pad: Tensor | None, u: Tensor | None, u_pad: Tensor | None
+    ) -> Streams:
+        """Mask what the projection's bias left behind, then short-convolve."""
         projected = masked(projected, pad)
-        u = projected[:, : self.d_model] if context is None else masked(u, u_pad)
+        if u is None:
+            u, u_pad = projected[:, : self.d_model], pad
+        else:
+            u = masked(u, u_pad)
         v, *gates = self.short_conv(projected, pad).split(self.d_model, dim=1)
-        return Streams(x, v, tuple(gates), u, pad, u_pad)
+        return Streams(v, tuple(gates), u, pad, u_pad)
 
     def _project(
         self, x: Tensor, mask: Tensor | None, context: Tensor | None, context_mask: Tensor | None
-    ) -> tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor | None]:
-        """Check, mask and project: x, its streams and their pad, the conditioning sequence and its pad."""
+    ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]:
+        """Check, mask and project: x, its streams and their pad, and those of the context, if there is one."""
         x, pad = self._checked("x", x, "mask", mask)
         projected = self.in_proj(x)
         if context is None:
             if context_mask is not None:
                 raise ValueError("context_mask was given without context")
-            return x, projected, pad, projected[:, : self.d_model], pad
+            return x, projected, pad, None, None
         if self.conditioning == "static":
             raise ValueError("context was given, but conditioning='static' has no kernel to condition")
         if context.shape[0] != x.shape[0]:

@@ -8,7 +8,8 @@ from typing import Any
 from orchid.report.markdown import Run
 from orchid.report.recall import demo_table, length_table, recall_sections, vocabulary_table
 from orchid.report.recall_figures import draw_recall
-from orchid.report.runtime import runtime_table, training_table
+from orchid.report.runtime import runtime_table, skipped_list, training_table
+from orchid.report.runtime_figure import FIGURE, draw_runtime, is_drawn
 from orchid.train.run_folder import atomic
 
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
@@ -35,7 +36,8 @@ def write_report(results: Path, out: Path) -> list[Path]:
     found = load_results(results)
     report, readme = out / "RESULTS.md", out / "README.md"
     _write(report, "\n\n".join(["# Results", INTRODUCTION, *_sections(found)]) + "\n")
-    written = [report, *draw_recall(found.runs, out / "docs" / "assets")]
+    assets = out / "docs" / "assets"
+    written = [report, *draw_recall(found.runs, assets), *draw_runtime(found.benchmarks, assets)]
     if readme.is_file() and BEGIN in readme.read_text():
         before, _, rest = readme.read_text().partition(BEGIN)
         after = rest.partition(END)[2]
@@ -68,16 +70,24 @@ def load_results(folder: Path) -> Results:
 
 
 def _sections(results: Results) -> list[str]:
-    runtime = [f"## Runtime of a layer\n\n{runtime_table(benchmark)}" for benchmark in results.benchmarks]
+    runtime = [_runtime_section(benchmark) for benchmark in results.benchmarks]
     speed = [f"## Training speed\n\n{training_table(data, results.runs)}" for data in results.training]
     return [*recall_sections(results.runs, results.tuning), *speed, *runtime]
+
+
+def _runtime_section(benchmark: dict[str, Any]) -> str:
+    parts = ["## Runtime of a layer", runtime_table(benchmark), skipped_list(benchmark)]
+    if is_drawn(benchmark):
+        parts.append(f"![Time and memory over the length](docs/assets/{FIGURE})")
+    return "\n\n".join(part for part in parts if part)
 
 
 def _summary(results: Results) -> str:
     """Return the README's tables."""
     demo = [run for run in results.runs if run["recipe"].startswith("recall/demo-")]
+    runtime = [runtime_table(benchmark, ("orchid",)) for benchmark in results.benchmarks]
     tables = [vocabulary_table(results.runs), length_table(results.runs), demo_table(demo)]
-    return "\n\n".join(table for table in [*tables, *map(runtime_table, results.benchmarks)] if table)
+    return "\n\n".join(table for table in [*tables, *runtime] if table)
 
 
 def _write(path: Path, text: str) -> None:

@@ -4,28 +4,59 @@ import math
 import statistics
 from typing import Any
 
+from orchid.bench.runtime import best_attention
 from orchid.report.markdown import PASS, Run, device, markdown_table, steps_to
 
 
-def runtime_table(benchmark: dict[str, Any]) -> str:
-    """Return times and how many times faster than attention in the same run, by length and mixer."""
-    rows = benchmark["rows"]
-    attention = {row["length"]: row for row in rows if row["mixer"] == "attention"}
+def runtime_table(benchmark: dict[str, Any], mixers: tuple[str, ...] | None = None) -> str:
+    """Return times of layers and how many times faster than the fastest attention of the same case they are.
+
+    ``mixers`` keeps the table to those, beside the attention they are compared with.
+    """
+    rows = [row for row in benchmark["rows"] if row["timed"] == "layer"]
     lines = []
     for row in rows:
-        base = attention.get(row["length"])
-        if row["mixer"] == "attention" or base is None:
+        if row["mixer"] == "attention" or (mixers is not None and row["mixer"] not in mixers):
             continue
-        cells = [f"{row['length']:,}", row["mixer"]]
+        cells = [f"{row['batch']} x {row['length']:,}", f"{row['mixer']} ({row['backend']}, {row['dtype']})"]
         for key in ("forward_ms", "forward_backward_ms"):
-            cells += [f"{row[key]:.1f}", f"{base[key]:.1f}", f"{base[key] / row[key]:.1f}x"]
-        lines.append(cells)
+            base = best_attention(rows, row, key)
+            cells += [
+                _time(row[key]),
+                "-" if base is None else _time(base),
+                "-" if base is None else f"{base / row[key]:.1f}x",
+            ]
+        peak = row["peak_mib"]
+        lines.append([*cells, "-" if peak is None else f"{peak:,.0f}"])
     caption = (
-        f"Whole layer, d_model {rows[0]['d_model']}, batch {rows[0]['batch']}, {rows[0]['dtype']}, on "
-        f"{device(benchmark)}, milliseconds and how many times faster than attention in the same run:"
+        f"Whole layer, d_model {rows[0]['d_model']}, on {device(benchmark)}, milliseconds, and how many times faster "
+        "than the fastest attention of the same run; forward with frozen parameters, peak memory of forward + backward:"
     )
-    header = ["length", "mixer", "forward", "attention", "faster", "forward + backward", "attention", "faster"]
+    header = [
+        "batch x length",
+        "mixer",
+        "forward",
+        "attention",
+        "faster",
+        "forward + backward",
+        "attention",
+        "faster",
+        "MiB",
+    ]
     return f"{caption}\n\n{markdown_table(header, lines)}"
+
+
+def skipped_list(benchmark: dict[str, Any]) -> str:
+    """Return what was not timed, and why."""
+    reasons: dict[str, list[str]] = {}
+    for case in benchmark.get("skipped", ()):
+        name = f"{case['mixer']} ({case['backend']}): {case['reason']}"
+        reasons.setdefault(name, []).append(f"{case['batch']} x {case['length']:,}")
+    return "\n".join(f"- not timed: {name} ({', '.join(cases)})" for name, cases in reasons.items())
+
+
+def _time(milliseconds: float) -> str:
+    return f"{milliseconds:.3f}" if milliseconds < 10 else f"{milliseconds:.1f}"
 
 
 def training_table(benchmark: dict[str, Any], runs: list[Run]) -> str:
