@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,7 +22,8 @@ app = typer.Typer(
 )
 bench = typer.Typer(help="Measure speed and memory.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
-console = Console(highlight=False, soft_wrap=True)
+# A file or a pipe has no width of its own.
+console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 140)
 
 Recipe = Annotated[str, typer.Argument(help="A recipe's name, as `orchid list` shows it.")]
 Setting = Annotated[list[str] | None, typer.Option("--set", help="Change a setting: a.b=value. Repeatable.")]

@@ -177,9 +177,9 @@ def best_attention(rows: list[dict[str, Any]], row: dict[str, Any], key: str) ->
 def _table(rows: list[dict[str, Any]]) -> Table:
     title = "milliseconds, and how many times faster than the fastest attention of the same run"
     table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0))
-    columns = ("batch x length", "mixer", "timed", "forward", "faster", "forward + backward", "faster", "MiB")
-    for column in columns:
-        table.add_column(column, justify="left" if column in ("mixer", "timed") else "right", no_wrap=True)
+    for column in ("batch x L", "mixer", "timed", "forward", "faster", "with backward", "faster", "MiB"):
+        words = column in ("mixer", "timed")
+        table.add_column(column, justify="left" if words else "right", no_wrap=column not in ("mixer", "with backward"))
     for row in rows:
         cells = [
             f"{row['batch']} x {row['length']:,}",
