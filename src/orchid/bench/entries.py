@@ -13,6 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from orchid.mixers.registry import create_mixer, list_mixers
 from orchid.nn.fused import settings_obstacle
 from orchid.nn.mixer import OrchidMixer
+from orchid.ops.checks import did_you_mean
 
 # Orchid is compared with float64 at the very length it is timed, others no further than this: attention's float64 form
 # is quadratic.
@@ -74,7 +75,7 @@ def list_entries(device: torch.device, mixers: list[str] | None) -> list[Entry]:
     known = [*list_mixers(), *peers]
     for name in mixers or ():
         if name not in known:
-            raise ValueError(f"--mixers {name!r} is not one of {', '.join(known)}")
+            raise ValueError(f"--mixers {name!r} is not one of {', '.join(known)}{did_you_mean(name, known)}")
     entries: list[Entry] = []
     for name in mixers or known:
         entries += [peers[name]] if name in peers else _own(name, device)

@@ -1,0 +1,101 @@
+"""The runtime benchmark: wrong entries are not timed, what cannot run is said, rows are what others read."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from rich.console import Console
+
+from orchid.bench.entries import Entry, FusedAttention, list_entries
+from orchid.bench.runtime import Wrong, best_attention, check_entry, run_benchmark
+from orchid.mixers.registry import create_mixer, list_mixers
+from orchid.report.runtime import runtime_table, skipped_list
+from orchid.report.runtime_figure import PAPER, PAPER_LENGTHS, draw_runtime, is_drawn
+
+CPU = torch.device("cpu")
+
+
+def bench(**settings: object) -> dict:
+    defaults = {
+        "lengths": [16],
+        "d_model": 8,
+        "batch": 2,
+        "mixers": ["attention", "orchid"],
+        "json_file": None,
+        "cpu": True,
+    }
+    return run_benchmark(Console(quiet=True), **{**defaults, **settings})
+
+
+def test_rows(tmp_path: Path) -> None:
+    report = bench(json_file=tmp_path / "a" / "rows.json")
+    assert json.loads((tmp_path / "a" / "rows.json").read_text())["rows"] == report["rows"]
+    assert [(row["mixer"], row["timed"]) for row in report["rows"]] == [
+        ("attention", "layer"),
+        ("orchid", "layer"),
+        ("orchid", "mixer"),
+    ]
+    assert all(row["forward_ms"] > 0 and row["batch"] == 2 and row["timing"] == "clock" for row in report["rows"])
+
+
+def test_every_mixer_is_right() -> None:
+    entries = list_entries(CPU, None)
+    assert [entry.mixer for entry in entries] == list_mixers()
+    for entry in entries:
+        check_entry(entry, entry.build(8, 16), torch.randn(1, 16, 8))
+
+
+class TestWrongEntries:
+    class Wrong(torch.nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = super().forward(x)
+            return y if x.dtype == torch.float64 else y * 1.01
+
+    def test_are_refused(self) -> None:
+        entry = Entry("linear", "torch", torch.float32, lambda d, n: self.Wrong(d, d))
+        with pytest.raises(Wrong, match=r"its output is off by 1\.0e-02: a wrong result is not timed"):
+            check_entry(entry, entry.build(8, 16), torch.randn(1, 16, 8))
+
+    def test_are_listed_and_not_timed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        wrong = Entry("linear", "torch", torch.float32, lambda d, n: self.Wrong(d, d))
+        monkeypatch.setattr("orchid.bench.runtime.list_entries", lambda device, mixers: [wrong])
+        report = bench()
+        assert report["rows"] == [] and "off by" in report["skipped"][0]["reason"]
+        assert "linear (torch): its output is off" in skipped_list(report)
+
+
+def test_attention_backends_are_attention() -> None:
+    layer = FusedAttention(8, 16, torch.nn.attention.SDPBackend.MATH)
+    plain = create_mixer("attention", 8, 16)
+    plain.load_state_dict(layer.layer.state_dict())
+    x = torch.randn(2, 16, 8)
+    assert torch.allclose(layer(x), plain(x), atol=1e-6)
+
+
+def row(mixer: str, backend: str, milliseconds: float, **changes: object) -> dict:
+    base = {"mixer": mixer, "backend": backend, "dtype": "bfloat16", "batch": 1, "length": 2048, "d_model": 768}
+    times = {"forward_ms": milliseconds, "forward_backward_ms": 3 * milliseconds, "peak_mib": 10.0}
+    return {**base, "timed": "layer", "timing": "graph", **times, **changes}
+
+
+class TestReport:
+    rows = (row("attention", "flash", 2.0), row("attention", "cudnn", 1.0), row("orchid", "triton", 0.25))
+
+    def test_ratios_are_to_the_fastest_attention(self) -> None:
+        assert best_attention(self.rows, self.rows[2], "forward_ms") == 1.0
+        assert best_attention(self.rows, {**self.rows[2], "length": 4096}, "forward_ms") is None
+        table = runtime_table({"rows": self.rows, "hardware": {"gpu": "a GPU"}})
+        line = table.splitlines()[-1]
+        assert line == "| 1 x 2,048 | orchid (triton, bfloat16) | 0.250 | 1.000 | 4.0x | 0.750 | 3.000 | 4.0x | 10 |"
+
+    def test_figure(self, tmp_path: Path) -> None:
+        benchmark = {"rows": self.rows, "hardware": {"gpu": "a GPU"}}
+        assert is_drawn(benchmark) and not is_drawn({"rows": self.rows, "hardware": {}})
+        (picture,) = draw_runtime([benchmark], tmp_path)
+        assert picture.stat().st_size > 10_000
+
+    def test_papers_points(self) -> None:
+        """Milliseconds as plotted; unfused attention ends where its memory did."""
+        assert PAPER["forward"]["Orchid"][-1] == 52.989 and PAPER["backward"]["Orchid"][-1] == 150.543
+        assert all(len(times) in (4, len(PAPER_LENGTHS)) for panel in PAPER.values() for times in panel.values())
