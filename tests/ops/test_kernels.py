@@ -7,6 +7,7 @@ from helpers import assert_close, option_id, reference_mixer, relative_error
 from orchid import OrchidMixer
 
 pytest.importorskip("triton", reason="needs Triton")
+from orchid.ops.kernels import four_step
 from orchid.ops.kernels.mix import fused_mix
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -130,26 +131,95 @@ def test_magnitudes_whose_squares_leave_float32(size: float) -> None:
         check(mixer, x.detach(), context=context.detach())
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("conditioning", ["phase", "cross"])
-def test_half_precision_is_at_most_twice_as_far_off_as_torch(conditioning: str, dtype: torch.dtype) -> None:
-    mixer = build(4, 64, conditioning=conditioning).to(dtype)
-    plain = OrchidMixer(4, 64, **{**mixer._options(), "backend": "torch"}).to(DEVICE, dtype)
-    plain.load_state_dict(mixer.state_dict())
-    exact = OrchidMixer(4, 64, **{**mixer._options(), "backend": "torch"}).double().cpu()
-    exact.load_state_dict(mixer.state_dict())
-    x, weight = torch.randn(4, 64, 4, device=DEVICE, dtype=dtype), torch.randn(4, 64, 4)
-    results = []
+def assert_at_most_twice_as_far_off(
+    mixer: OrchidMixer, x: torch.Tensor, mask: torch.Tensor | None = None, context: torch.Tensor | None = None
+) -> None:
+    """Compare errors against float64 with those of the torch backend in the same precision: output, every gradient."""
+    options = {**mixer._options(), "backend": "torch"}
+    plain = OrchidMixer(mixer.d_model, mixer.max_length, **options).to(DEVICE, x.dtype)
+    exact = OrchidMixer(mixer.d_model, mixer.max_length, **options).double()
+    results, weight = [], torch.randn(x.shape, dtype=torch.float64)
     for layer in (mixer, plain, exact):
-        leaf = x.to(layer.in_proj.weight).detach().requires_grad_()
-        y = layer(leaf)
-        names = {"x": leaf, **dict(layer.named_parameters())}
+        layer.load_state_dict(mixer.state_dict())
+        like = layer.in_proj.weight
+        leaves = {"x": x, **({} if context is None else {"context": context})}
+        leaves = {name: t.to(like).detach().requires_grad_() for name, t in leaves.items()}
+        here = None if mask is None else mask.to(like.device)
+        y = layer(leaves["x"], here, leaves.get("context"))
+        y = y if here is None else y * here[..., None]
+        names = {**leaves, **dict(layer.named_parameters())}
         grads = torch.autograd.grad((y * weight.to(y)).sum(), list(names.values()))
         results.append({"y": y, **dict(zip(names, grads, strict=True))})
-    ours, torchs, expected = results
+    ours, torchs, expected = map(pooled, results, [results[2]] * 3)
     for name, value in expected.items():
-        error, allowed = relative_error(ours[name].cpu(), value), relative_error(torchs[name].cpu(), value)
+        error, allowed = relative_error(ours[name], value), relative_error(torchs[name], value)
         assert error <= 2 * allowed, f"{name}: {error:.2e}, torch {allowed:.2e}"
+
+
+def pooled(tensors: dict[str, torch.Tensor], scales: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Put small tensors together, each over its size: the ratio of two random errors needs many of them."""
+    large = {name: t.detach().double().cpu() for name, t in tensors.items()}
+    small = [name for name, t in large.items() if t.numel() < 50]
+    parts = [large.pop(name).flatten() / scales[name].detach().double().square().mean().sqrt() for name in small]
+    return {**large, "small": torch.cat(parts)}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("conditioning", ["phase", "cross"])
+def test_half_precision(conditioning: str, dtype: torch.dtype) -> None:
+    mixer = build(4, 64, conditioning=conditioning).to(dtype)
+    assert_at_most_twice_as_far_off(mixer, torch.randn(4, 64, 4, device=DEVICE, dtype=dtype))
+
+
+class TestFourStep:
+    """Lengths whose transforms are matrix products inside the kernels."""
+
+    @pytest.mark.parametrize("conditioning", ["static", "phase"])
+    @pytest.mark.parametrize("n", sorted(four_step.SPLITS))
+    def test_every_length(self, n: int, conditioning: str) -> None:
+        mixer = build(2, n, conditioning=conditioning).bfloat16()
+        x = torch.randn(2, n, 2, device=DEVICE, dtype=torch.bfloat16)
+        y = mixer(x)
+        exact = OrchidMixer(2, n, **{**mixer._options(), "backend": "torch"}).double()
+        exact.load_state_dict(mixer.state_dict())
+        plain = OrchidMixer(2, n, **{**mixer._options(), "backend": "torch"}).to(DEVICE, torch.bfloat16)
+        plain.load_state_dict(mixer.state_dict())
+        expected = exact(x.double().cpu())
+        assert relative_error(y.cpu(), expected) <= 2 * relative_error(plain(x).cpu(), expected)
+
+    @pytest.mark.parametrize("padding", ["causal", "same", "circular"])
+    def test_gradients_masks_and_shorter_inputs(self, padding: str) -> None:
+        mixer = build(2, 512, short_padding=padding).bfloat16()
+        x, mask = torch.randn(2, 450, 2, device=DEVICE, dtype=torch.bfloat16), torch.rand(2, 450, device=DEVICE) > 0.3
+        assert_at_most_twice_as_far_off(mixer, x, mask)
+
+    def test_context(self) -> None:
+        mixer, x = (
+            build(2, 512, norm="backward").bfloat16(),
+            torch.randn(2, 300, 2, device=DEVICE, dtype=torch.bfloat16),
+        )
+        assert_at_most_twice_as_far_off(mixer, x, context=torch.randn_like(x[:, :200]))
+
+    @pytest.mark.parametrize(("scale", "offset"), [(1.0, 300.0), (1e-6, 0.0), (1e6, 0.0), (0.0, 0.0)])
+    def test_offsets_and_magnitudes(self, scale: float, offset: float) -> None:
+        """What would leave float16, at DC first of all."""
+        mixer = build(2, 1024, conditioning="static").bfloat16()
+        x = (torch.randn(1, 1024, 2, device=DEVICE) * scale + offset).bfloat16()
+        y = mixer(x)
+        exact = OrchidMixer(2, 1024, **{**mixer._options(), "backend": "torch"}).double()
+        exact.load_state_dict(mixer.state_dict())
+        assert torch.isfinite(y).all()
+        assert relative_error(y.cpu(), exact(x.double().cpu())) < 2e-2
+
+    def test_tiles_hold_every_bin(self) -> None:
+        """The order of the tiles is a permutation of the half spectrum, with mirror images where rows repeat it."""
+        table = four_step.tables(512, torch.device("cpu"))
+        assert set(table.order.tolist()) == set(range(257))
+        spectrum = torch.view_as_real(torch.fft.rfft(torch.randn(1, 512)))
+        tile = torch.view_as_complex(four_step.tile_order(spectrum, 512)).view(17, 16)
+        full = torch.fft.fft(torch.fft.irfft(torch.view_as_complex(spectrum)))[0]
+        k = torch.arange(17)[:, None] + 32 * torch.arange(16)
+        assert torch.allclose(tile, full[k], atol=1e-4)
 
 
 def test_every_buffer_is_written(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ import torch
 import triton
 from torch import Tensor
 
+from orchid.ops.kernels import four_step
 from orchid.ops.kernels.spectrum import mix_grad_kernel, mix_kernel
 from orchid.ops.kernels.time_domain import (
     condition_grad_kernel,
@@ -122,23 +123,10 @@ def _mix(
     keep: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     shape = _shape(p, u, weight, period, padding, sides)
-    source, source_pad = (p, pad) if u is None else (u, u_pad)
-    signals = p.new_empty((shape.batch, shape.channels, 1 + sides, shape.n), dtype=torch.float32)
-    grid = (shape.rows, triton.cdiv(shape.n, TIME_BLOCK))
-    gate_in_kernel[grid](
-        p, source, weight, bias, spatial, _pointer(pad, p), _pointer(source_pad, p), signals,
-        shape.channels, shape.length, shape.u_length, period, shape.n, *p.stride(), *source.stride(),
-        SIDES=sides, **shape.time(), HAS_PAD=pad is not None, HAS_U_PAD=source_pad is not None, BLOCK=TIME_BLOCK,
-    )  # fmt: skip
-    spectra = torch.view_as_real(DFT.forward(signals, shape.n, "backward"))
-    del signals
-    product = spectra.new_empty((shape.batch, shape.channels, shape.bins, 2))
-    mix_kernel[(shape.rows, triton.cdiv(shape.bins, BIN_BLOCK))](
-        spectra, h0, spectral, product, shape.channels, shape.bins, shape.n, scale,
-        SIDES=sides, K=shape.taps, BLOCK=BIN_BLOCK,
-    )  # fmt: skip
-    c = DFT.kernel(torch.view_as_complex(product), shape.n)
-    del product
+    if four_step.serves(period, shape.taps, sides, p.dtype):
+        y = _within_kernels(shape, p, u, pad, u_pad, weight, bias, spatial, spectral, h0, scale)
+        return y, p.new_empty(0, dtype=torch.float32), p.new_empty(0)
+    spectra, c = _convolved(shape, p, u, pad, u_pad, weight, bias, spatial, spectral, h0, scale)
     y = p.new_empty((shape.batch, shape.channels, shape.length))
     kept = torch.empty_like(y) if keep else p.new_empty(0)
     gate_out_kernel[(shape.rows, triton.cdiv(shape.length, TIME_BLOCK))](
@@ -149,11 +137,75 @@ def _mix(
     return y, spectra if keep else spectra.new_empty(0), kept
 
 
+def _within_kernels(
+    shape: Shape,
+    p: Tensor,
+    u: Tensor | None,
+    pad: Tensor | None,
+    u_pad: Tensor | None,
+    weight: Tensor,
+    bias: Tensor,
+    spatial: Tensor,
+    spectral: Tensor,
+    h0: Tensor,
+    scale: float,
+) -> Tensor:
+    """Return y with the transforms inside the kernels; nothing is kept, the backward pass computes it again."""
+    source, source_pad = (p, pad) if u is None else (u, u_pad)
+    return four_step.convolve(
+        p,
+        source,
+        _pointer(pad, p),
+        _pointer(source_pad, p),
+        weight,
+        bias,
+        spatial,
+        spectral,
+        h0,
+        n=shape.n,
+        scale=scale * math.sqrt(shape.n),
+        shift=shape.shift,
+        circular=shape.circular,
+        has_pad=pad is not None,
+        has_u_pad=source_pad is not None,
+    )
+
+
+def _convolved(
+    shape: Shape,
+    p: Tensor,
+    u: Tensor | None,
+    pad: Tensor | None,
+    u_pad: Tensor | None,
+    weight: Tensor,
+    bias: Tensor,
+    spatial: Tensor,
+    spectral: Tensor,
+    h0: Tensor,
+    scale: float,
+) -> tuple[Tensor, Tensor]:
+    """Return the spectra (B, D, 1 + sides, F, 2) and the convolution's output c (B, D, n), float32."""
+    source, source_pad = (p, pad) if u is None else (u, u_pad)
+    signals = p.new_empty((shape.batch, shape.channels, 1 + shape.sides, shape.n), dtype=torch.float32)
+    gate_in_kernel[(shape.rows, triton.cdiv(shape.n, TIME_BLOCK))](
+        p, source, weight, bias, spatial, _pointer(pad, p), _pointer(source_pad, p), signals,
+        shape.channels, shape.length, shape.u_length, shape.period, shape.n, *p.stride(), *source.stride(),
+        SIDES=shape.sides, **shape.time(), HAS_PAD=pad is not None, HAS_U_PAD=source_pad is not None, BLOCK=TIME_BLOCK,
+    )  # fmt: skip
+    spectra = torch.view_as_real(DFT.forward(signals, shape.n, "backward"))
+    product = spectra.new_empty((shape.batch, shape.channels, shape.bins, 2))
+    mix_kernel[(shape.rows, triton.cdiv(shape.bins, BIN_BLOCK))](
+        spectra, h0, spectral, product, shape.channels, shape.bins, shape.n, scale,
+        SIDES=shape.sides, K=shape.taps, BLOCK=BIN_BLOCK,
+    )  # fmt: skip
+    return spectra, DFT.kernel(torch.view_as_complex(product), shape.n)
+
+
 @_mix.register_fake
 def _(p, u, pad, u_pad, weight, bias, spatial, spectral, h0, period, padding, scale, sides, keep):  # type: ignore[no-untyped-def]
     batch, streams, length = p.shape
     y = p.new_empty((batch, streams // 3, length))
-    if not keep:
+    if not keep or four_step.serves(period, weight.shape[1], sides, p.dtype):
         return y, p.new_empty(0, dtype=torch.float32), p.new_empty(0)
     spectra = p.new_empty((batch, streams // 3, 1 + sides, period // 2 + 1, 2), dtype=torch.float32)
     return y, spectra, torch.empty_like(y)
@@ -183,6 +235,8 @@ def _mix_backward(
     batch, channels, n, taps = shape.batch, shape.channels, shape.n, shape.taps
     pads = {"HAS_PAD": pad is not None, "BLOCK": TIME_BLOCK}
     dy = dy.contiguous()
+    if not spectra.numel():
+        spectra, kept = _convolved(shape, p, u, pad, u_pad, weight, bias, spatial, spectral, h0, scale)
     dc = spectra.new_empty((batch, channels, n))
     gate_out_grad_kernel[(shape.rows, triton.cdiv(n, TIME_BLOCK))](
         p, weight, bias, dy, _pointer(pad, p), dc,
@@ -209,7 +263,7 @@ def _mix_backward(
     for role in range(3):
         streams_grad_kernel[(shape.rows, steps)](
             p, weight, bias, dy, kept, grads, _pointer(pad, p), dp, shares,
-            channels, shape.length, period, n, sides, *p.stride(), steps,
+            channels, shape.length, period, n, sides, kept.shape[-1], *p.stride(), steps,
             ROLE=role, **shape.time(), **pads,
         )  # fmt: skip
     shares = shares.sum(dim=(0, 2)).transpose(0, 1)  # (3, D, K + 1)

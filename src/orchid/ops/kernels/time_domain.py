@@ -148,13 +148,13 @@ def _gate_grad(
 @triton.jit
 def streams_grad_kernel(
     p, weight, bias, dy, c, grads, pad, dp, partial,
-    D, length, period, n, sides, p_batch, p_channel, p_time, blocks,
+    D, length, period, n, sides, c_length, p_batch, p_channel, p_time, blocks,
     ROLE: tl.constexpr, K: tl.constexpr, SHIFT: tl.constexpr, CIRCULAR: tl.constexpr, HAS_PAD: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Write the gradient of one projected stream, dp (B, 3 D, L), and this block's share of its taps' and bias's.
 
-    grads (B, D, 1 + sides, n) holds da in its first rows; partial (B D, blocks, 3, K + 1).
+    grads (B, D, 1 + sides, n) holds da in its first rows; c (B, D, c_length >= L); partial (B D, blocks, 3, K + 1).
     """
     row = tl.program_id(0).to(tl.int64)
     b, d = row // D, row % D
@@ -162,7 +162,7 @@ def streams_grad_kernel(
     t = block * BLOCK + tl.arange(0, BLOCK)
     pads = pad + b * length
     p_row = p + b * p_batch
-    dy_row, c_row, da_row = dy + row * length, c + row * length, grads + row * (1 + sides) * n
+    dy_row, c_row, da_row = dy + row * length, c + row * c_length, grads + row * (1 + sides) * n
     taps = weight + (ROLE * D + d) * K
     total = tl.zeros((BLOCK,), tl.float32)
     for j in tl.static_range(K):
