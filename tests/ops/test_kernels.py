@@ -7,7 +7,7 @@ from helpers import assert_close, option_id, reference_mixer, relative_error
 from orchid import OrchidMixer
 
 pytest.importorskip("triton", reason="needs Triton")
-from orchid.ops.kernels import four_step
+from orchid.ops.kernels import dense, four_step
 from orchid.ops.kernels.mix import fused_mix
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -171,11 +171,11 @@ def test_half_precision(conditioning: str, dtype: torch.dtype) -> None:
     assert_at_most_twice_as_far_off(mixer, torch.randn(4, 64, 4, device=DEVICE, dtype=dtype))
 
 
-class TestFourStep:
-    """Lengths whose transforms are matrix products inside the kernels."""
+class TestTransformsInsideTheKernels:
+    """Lengths whose transforms are matrix products: one (dense) or two (four_step)."""
 
     @pytest.mark.parametrize("conditioning", ["static", "phase"])
-    @pytest.mark.parametrize("n", sorted(four_step.SPLITS))
+    @pytest.mark.parametrize("n", [*dense.LENGTHS, *four_step.SPLITS])
     def test_every_length(self, n: int, conditioning: str) -> None:
         mixer = build(2, n, conditioning=conditioning).bfloat16()
         x = torch.randn(2, n, 2, device=DEVICE, dtype=torch.bfloat16)
@@ -188,25 +188,24 @@ class TestFourStep:
         assert relative_error(y.cpu(), expected) <= 2 * relative_error(plain(x).cpu(), expected)
 
     @pytest.mark.parametrize("padding", ["causal", "same", "circular"])
-    def test_gradients_masks_and_shorter_inputs(self, padding: str) -> None:
-        mixer = build(2, 512, short_padding=padding).bfloat16()
-        x, mask = torch.randn(2, 450, 2, device=DEVICE, dtype=torch.bfloat16), torch.rand(2, 450, device=DEVICE) > 0.3
-        assert_at_most_twice_as_far_off(mixer, x, mask)
+    @pytest.mark.parametrize(("n", "length"), [(64, 64), (128, 100), (512, 450)])
+    def test_gradients_masks_and_shorter_inputs(self, n: int, length: int, padding: str) -> None:
+        mixer, x = build(3, n, short_padding=padding).bfloat16(), torch.randn(5, length, 3, device=DEVICE).bfloat16()
+        assert_at_most_twice_as_far_off(mixer, x, torch.rand(5, length, device=DEVICE) > 0.3)
 
-    def test_context(self) -> None:
-        mixer, x = (
-            build(2, 512, norm="backward").bfloat16(),
-            torch.randn(2, 300, 2, device=DEVICE, dtype=torch.bfloat16),
-        )
-        assert_at_most_twice_as_far_off(mixer, x, context=torch.randn_like(x[:, :200]))
+    @pytest.mark.parametrize("n", [128, 512])
+    def test_context(self, n: int) -> None:
+        mixer, x = build(2, n, norm="backward").bfloat16(), torch.randn(3, n // 2, 2, device=DEVICE).bfloat16()
+        assert_at_most_twice_as_far_off(mixer, x, context=torch.randn_like(x[:, : n // 3]))
 
+    @pytest.mark.parametrize("n", [128, 1024])
     @pytest.mark.parametrize(("scale", "offset"), [(1.0, 300.0), (1e-6, 0.0), (1e6, 0.0), (0.0, 0.0)])
-    def test_offsets_and_magnitudes(self, scale: float, offset: float) -> None:
+    def test_offsets_and_magnitudes(self, n: int, scale: float, offset: float) -> None:
         """What would leave float16, at DC first of all."""
-        mixer = build(2, 1024, conditioning="static").bfloat16()
-        x = (torch.randn(1, 1024, 2, device=DEVICE) * scale + offset).bfloat16()
+        mixer = build(2, n, conditioning="static").bfloat16()
+        x = (torch.randn(1, n, 2, device=DEVICE) * scale + offset).bfloat16()
         y = mixer(x)
-        exact = OrchidMixer(2, 1024, **{**mixer._options(), "backend": "torch"}).double()
+        exact = OrchidMixer(2, n, **{**mixer._options(), "backend": "torch"}).double()
         exact.load_state_dict(mixer.state_dict())
         assert torch.isfinite(y).all()
         assert relative_error(y.cpu(), exact(x.double().cpu())) < 2e-2

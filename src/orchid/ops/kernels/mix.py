@@ -9,13 +9,14 @@ results are the same bits from run to run.
 """
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 import triton
 from torch import Tensor
 
-from orchid.ops.kernels import four_step
+from orchid.ops.kernels import dense, four_step
 from orchid.ops.kernels.spectrum import mix_grad_kernel, mix_kernel
 from orchid.ops.kernels.time_domain import (
     condition_grad_kernel,
@@ -123,8 +124,9 @@ def _mix(
     keep: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     shape = _shape(p, u, weight, period, padding, sides)
-    if four_step.serves(period, shape.taps, sides, p.dtype):
-        y = _within_kernels(shape, p, u, pad, u_pad, weight, bias, spatial, spectral, h0, scale)
+    inner = _inner(period, shape.taps, sides, p.dtype)
+    if inner is not None:
+        y = _within_kernels(inner, shape, p, u, pad, u_pad, weight, bias, spatial, spectral, h0, scale)
         return y, p.new_empty(0, dtype=torch.float32), p.new_empty(0)
     spectra, c = _convolved(shape, p, u, pad, u_pad, weight, bias, spatial, spectral, h0, scale)
     y = p.new_empty((shape.batch, shape.channels, shape.length))
@@ -137,7 +139,13 @@ def _mix(
     return y, spectra if keep else spectra.new_empty(0), kept
 
 
+def _inner(n: int, taps: int, sides: int, dtype: torch.dtype) -> Callable[..., Tensor] | None:
+    """Return the forward pass that has its transforms inside the kernels, where there is one for these settings."""
+    return next((m.convolve for m in (dense, four_step) if m.serves(n, taps, sides, dtype)), None)
+
+
 def _within_kernels(
+    inner: Callable[..., Tensor],
     shape: Shape,
     p: Tensor,
     u: Tensor | None,
@@ -152,7 +160,7 @@ def _within_kernels(
 ) -> Tensor:
     """Return y with the transforms inside the kernels; nothing is kept, the backward pass computes it again."""
     source, source_pad = (p, pad) if u is None else (u, u_pad)
-    return four_step.convolve(
+    return inner(
         p,
         source,
         _pointer(pad, p),
@@ -205,7 +213,7 @@ def _convolved(
 def _(p, u, pad, u_pad, weight, bias, spatial, spectral, h0, period, padding, scale, sides, keep):  # type: ignore[no-untyped-def]
     batch, streams, length = p.shape
     y = p.new_empty((batch, streams // 3, length))
-    if not keep or four_step.serves(period, weight.shape[1], sides, p.dtype):
+    if not keep or _inner(period, weight.shape[1], sides, p.dtype) is not None:
         return y, p.new_empty(0, dtype=torch.float32), p.new_empty(0)
     spectra = p.new_empty((batch, streams // 3, 1 + sides, period // 2 + 1, 2), dtype=torch.float32)
     return y, spectra, torch.empty_like(y)
