@@ -279,3 +279,64 @@ def test_what_is_not_served_says_why() -> None:
     mixer = build()
     with pytest.raises(ValueError, match=r"cannot serve: x has dtype torch\.float64"):
         mixer.double()(torch.zeros(1, 16, 3, dtype=torch.float64, device=DEVICE))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+class TestOnAGpu:
+    """Sizes and surroundings that only a GPU has."""
+
+    def both(self, n: int, batch: int, width: int, **options: object) -> tuple[OrchidMixer, OrchidMixer, torch.Tensor]:
+        mixer = build(width, n, **options)
+        exact = OrchidMixer(width, n, **{**mixer._options(), "backend": "torch"}).to(DEVICE).double()
+        exact.load_state_dict(mixer.state_dict())
+        return mixer, exact, torch.randn(batch, n, width, device=DEVICE)
+
+    @pytest.mark.parametrize("conditioning", ["static", "phase", "cross"])
+    @pytest.mark.parametrize(
+        ("n", "batch", "width"), [(16, 7, 5), (128, 33, 3), (1024, 3, 7), (16384, 2, 5), (131072, 1, 3)]
+    )
+    def test_float32(self, n: int, batch: int, width: int, conditioning: str) -> None:
+        mixer, exact, x = self.both(n, batch, width, conditioning=conditioning)
+        results = []
+        for layer, leaf in ((mixer, x), (exact, x.double())):
+            leaf = leaf.clone().requires_grad_()
+            y = layer(leaf)
+            results.append([y, *torch.autograd.grad(y.square().mean(), [leaf, *layer.parameters()])])
+        for ours, theirs in zip(*results, strict=True):
+            assert relative_error(ours.cpu(), theirs.cpu()) < 1e-5
+
+    @pytest.mark.parametrize("n", [32, 128, 256, 512, 2048, 8192, 32768, 131072])
+    def test_bfloat16(self, n: int) -> None:
+        mixer = build(6, n).bfloat16()
+        x = torch.randn(3 if n < 10000 else 1, n, 6, device=DEVICE, dtype=torch.bfloat16)
+        assert_at_most_twice_as_far_off(mixer, x)
+
+    def test_autocast(self) -> None:
+        mixer, exact, x = self.both(1024, 2, 8)
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            y = mixer(x)
+        assert y.dtype == torch.bfloat16
+        assert relative_error(y.cpu(), exact(x.double()).cpu()) < 2e-2
+
+    @pytest.mark.parametrize("n", [128, 2048, 32768])
+    def test_captured_as_a_graph(self, n: int) -> None:
+        mixer, x = build(8, n).bfloat16(), torch.randn(2, n, 8, device=DEVICE, dtype=torch.bfloat16)
+        parameters = list(mixer.parameters())
+        expected = torch.autograd.grad(mixer(x).float().square().mean(), parameters)
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            for _ in range(3):
+                torch.autograd.grad(mixer(x).float().square().mean(), parameters)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            captured = torch.autograd.grad(mixer(x).float().square().mean(), parameters)
+        graph.replay()
+        assert all(torch.equal(a, b) for a, b in zip(captured, expected, strict=True))
+
+    @pytest.mark.filterwarnings("ignore")
+    def test_compiles_with_inductor(self) -> None:
+        mixer, x = build(8, 256), torch.randn(2, 256, 8, device=DEVICE)
+        compiled = torch.compile(mixer, fullgraph=True)
+        assert relative_error(compiled(x).cpu(), mixer(x).double().cpu()) < 1e-5

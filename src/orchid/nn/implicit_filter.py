@@ -87,7 +87,7 @@ class ImplicitFilter(nn.Module):
                 z = torch.sin(frequency * (z @ at_least_float32(weight).T + at_least_float32(bias)))
             span = torch.linspace(SLOWEST, FASTEST, self.d_model, device=t.device, dtype=t.dtype)
             decay = torch.exp(tau.abs() * (-math.log(100) / span[:, None]))
-            return (output @ z.T) * decay / math.sqrt(n)  # (D, n)
+            return (output / math.sqrt(n) @ z.T) * decay  # (D, n)
 
     def extra_repr(self) -> str:
         """Show sizes in ``print(module)``."""
