@@ -4,7 +4,7 @@ import pytest
 import torch
 from helpers import assert_close
 
-from orchid import ImplicitFilter
+from orchid import ImplicitFilter, OrchidMixer
 from orchid.nn.implicit_filter import StaticKernel
 from orchid.ops import reference
 from orchid.ops.transforms import get_transform
@@ -52,53 +52,46 @@ def test_the_delta_tap_passes_the_input_through(kind: str) -> None:
     assert_close("y", y, static.delta[:, None] * x)
 
 
-class TestKeptSpectrum:
-    """Where no gradient is wanted the static kernel's spectrum is computed once, until a parameter changes."""
+class TestFrozen:
+    """A frozen layer computes its static spectrum once; whatever may change the weights makes it compute again."""
 
     @pytest.fixture
-    def static(self) -> StaticKernel:
-        return StaticKernel(3, 16, transform=get_transform("dft"), embedding=5, width=8, grid=None)
+    def mixer(self) -> OrchidMixer:
+        return OrchidMixer(3, 16, residual_conv=True)
 
-    def test_kept_without_gradients(self, static: StaticKernel) -> None:
-        with torch.no_grad():
-            first = static()
-            assert static() is first
-        assert static() is not first and static().requires_grad
-        static.requires_grad_(False)
-        assert static() is static()
+    def test_kept_and_right(self, mixer: OrchidMixer) -> None:
+        x = torch.randn(2, 16, 3)
+        before = mixer(x)
+        static = mixer.freeze().stages[0].static
+        assert static() is static() and torch.equal(mixer(x), before)
+        assert not any(p.requires_grad for p in mixer.parameters())
+        assert static() is not mixer.unfreeze().stages[0].static() and mixer(x).requires_grad
 
-    @pytest.mark.parametrize("change", ["update", "load", "cast", "replace"])
-    def test_a_changed_parameter_counts(self, static: StaticKernel, change: str) -> None:
-        with torch.no_grad():
-            before = static()
-            if change == "update":
-                static.delta.add_(1.0)
-            elif change == "load":
-                static.load_state_dict({name: value + 1 for name, value in static.state_dict().items()})
-            elif change == "cast":
-                static.double()
-            else:
-                static.delta = torch.nn.Parameter(static.delta + 1)
-            after = static()
-        assert after.dtype != before.dtype or not torch.equal(after, before)
+    def test_not_without_being_asked(self, mixer: OrchidMixer) -> None:
+        """Updates that leave no trace, as through ``.data`` or a replayed graph, must be seen."""
+        static = mixer.requires_grad_(False).stages[0].static
+        before = static()
+        static.delta.data.add_(1.0)
+        assert not torch.equal(static(), before)
 
-    def test_inference_mode_leaves_nothing_behind(self, static: StaticKernel) -> None:
-        static.requires_grad_(False)
+    @pytest.mark.parametrize("change", ["load", "cast"])
+    def test_a_changed_layer_computes_again(self, mixer: OrchidMixer, change: str) -> None:
+        static = mixer.freeze().stages[0].static
+        before = static()
+        if change == "load":
+            mixer.load_state_dict({name: value + 1 for name, value in mixer.state_dict().items()})
+        else:
+            mixer.double()
+        assert static().dtype != before.dtype or not torch.equal(static(), before)
+
+    def test_gradients_of_the_input_after_inference_mode(self, mixer: OrchidMixer) -> None:
         with torch.inference_mode():
-            static()
-        x = torch.randn(3, 9, dtype=torch.complex64, requires_grad=True)
-        (static() * x).abs().sum().backward()
+            mixer.freeze()
+        x = torch.randn(2, 16, 3, requires_grad=True)
+        mixer(x).sum().backward()
         assert x.grad is not None
 
-    def test_copies_and_checkpoints_do_not_hold_it(self, static: StaticKernel) -> None:
-        with torch.no_grad():
-            static()
-            assert copy.deepcopy(static)._kept is None
-            assert not any("kept" in name for name in static.state_dict())
-
-    def test_function_transforms(self, static: StaticKernel) -> None:
-        weights = {name: torch.stack((value, value + 1)).detach() for name, value in static.state_dict().items()}
-        with torch.no_grad():
-            both = torch.vmap(lambda w: torch.func.functional_call(static, w, ()))(weights)
-            static.load_state_dict({name: value[1] for name, value in weights.items()})
-            assert torch.allclose(both[1], static(), atol=1e-5)
+    def test_copies_and_checkpoints_do_not_hold_it(self, mixer: OrchidMixer) -> None:
+        mixer.freeze()
+        assert copy.deepcopy(mixer).stages[0].static._kept is None
+        assert not any("kept" in name for name in mixer.state_dict())

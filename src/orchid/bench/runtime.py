@@ -124,10 +124,10 @@ def _time_entry(entry: Entry, case: dict[str, int], device: torch.device) -> lis
             y.backward(torch.ones_like(y))
 
         # Forward alone is prediction: parameters frozen, what depends on them only computed once.
-        module.requires_grad_(False)
+        module.freeze() if isinstance(module, OrchidMixer) else module.requires_grad_(False)
         with torch.no_grad():
             forward_ms = milliseconds(partial(function, given), device, graph=graph)
-        module.requires_grad_(True)
+        module.unfreeze() if isinstance(module, OrchidMixer) else module.requires_grad_(True)
         both_ms = milliseconds(forward_backward, device, graph=graph)
         rows.append(
             {

@@ -1,8 +1,8 @@
 """The static kernel h0: a small network of the lag, as long as the sequence at no cost in parameters."""
 
 import math
-from collections.abc import Iterable
 from itertools import pairwise
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -100,8 +100,7 @@ class StaticKernel(nn.Module):
     The tap lets a channel pass its input through at lag 0, which a smooth kernel cannot; a constant added to the
     spectrum is that tap under either transform.
 
-    Where no gradient is wanted (``no_grad``, or all parameters frozen) the spectrum is computed once and kept until
-    a parameter changes: D F complex numbers of memory for a layer that only predicts.
+    ``freeze()`` computes the spectrum once and keeps it, D F complex numbers, for a layer that only predicts.
 
     Args:
         d_model: D.
@@ -119,27 +118,39 @@ class StaticKernel(nn.Module):
         self.transform = transform
         self.filter = ImplicitFilter(d_model, n, embedding=embedding, width=width, grid=grid)
         self.delta = nn.Parameter(torch.empty(d_model))
-        self._kept: tuple[tuple[object, ...], Tensor] | None = None
+        self._kept: Tensor | None = None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Draw small taps: a large one hides the kernel at the start."""
         nn.init.normal_(self.delta, std=0.1)
 
+    def freeze(self) -> None:
+        """Stop training the kernel and keep its spectrum; ``unfreeze``, loading weights and moving the module undo it.
+
+        Explicit, because nothing tells of every update: neither a replayed CUDA graph nor one through ``.data``.
+        """
+        self.requires_grad_(False)
+        self._kept = None
+        with torch.inference_mode(False), torch.no_grad():
+            self._kept = self._spectrum()
+
+    def unfreeze(self) -> None:
+        """Forget the spectrum and train again."""
+        self._kept = None
+        self.requires_grad_(True)
+
     def forward(self) -> Tensor:
         """Return h0_f (D, F), at least float32."""
-        frozen = not any(p.requires_grad for p in self.parameters())
-        capturing = torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
-        # A replayed CUDA graph must read parameters that may still change.
-        may_keep = frozen or not (torch.is_grad_enabled() or capturing)
-        state = _state(self.parameters()) if may_keep and not torch.compiler.is_compiling() else None
-        if state is None:
-            self._kept = None
-            return self._spectrum()
-        if self._kept is None or self._kept[0] != state:
-            with torch.inference_mode(False), torch.no_grad():
-                self._kept = (state, self._spectrum())
-        return self._kept[1]
+        return self._spectrum() if self._kept is None else self._kept
+
+    def _apply(self, *arguments: Any, **keywords: Any) -> Self:
+        self._kept = None
+        return super()._apply(*arguments, **keywords)
+
+    def _load_from_state_dict(self, *arguments: Any, **keywords: Any) -> None:
+        self._kept = None
+        super()._load_from_state_dict(*arguments, **keywords)
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_kept": None}
@@ -148,11 +159,3 @@ class StaticKernel(nn.Module):
         h0 = self.filter()
         with full_precision(h0):
             return self.transform.kernel_spectrum(h0) + at_least_float32(self.delta)[:, None]
-
-
-def _state(parameters: Iterable[Tensor]) -> tuple[object, ...] | None:
-    """Return what changes when a parameter does: an update in place raises its version, a move its address."""
-    try:
-        return tuple((p.data_ptr(), p._version, p.dtype) for p in parameters)
-    except RuntimeError:  # tensors without storage, as function transforms have
-        return None

@@ -231,6 +231,24 @@ class OrchidMixer(nn.Module):
             log_once(obstacle)
         return obstacle is None
 
+    def freeze(self) -> Self:
+        """Stop training the layer, keep what depends on its parameters alone, and return it: for prediction.
+
+        Loading weights or moving the layer forgets what was kept; ``unfreeze`` makes it train again.
+        """
+        self.requires_grad_(False)
+        for module in self.modules():
+            if isinstance(module, StaticKernel):
+                module.freeze()
+        return self
+
+    def unfreeze(self) -> Self:
+        """Undo ``freeze``."""
+        for module in self.modules():
+            if isinstance(module, StaticKernel):
+                module.unfreeze()
+        return self.requires_grad_(True)
+
     def kernel(
         self,
         x: Tensor,

@@ -10,6 +10,8 @@ import torch
 
 # Tells a process how many share the machine with it; results say so, since it spoils their seconds.
 JOBS = "ORCHID_JOBS"
+# States the commit where the checkout cannot tell.
+COMMIT = "ORCHID_COMMIT"
 
 
 def hardware(device: torch.device) -> dict[str, Any]:
@@ -26,13 +28,15 @@ def hardware(device: torch.device) -> dict[str, Any]:
 def commit() -> str | None:
     """Return the commit of the checkout this package lies in, "-dirty" when it is changed; None outside one."""
     root = Path(__file__).resolve().parents[3]
+    if stated := os.environ.get(COMMIT):  # a copy of the tree may bring along a repository that is not its own
+        return stated
     if not (root / ".git").exists():
-        return os.environ.get("ORCHID_COMMIT")
+        return None
     try:
         head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, check=True)
         changed = subprocess.run(["git", "status", "--porcelain"], cwd=root, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
-        return os.environ.get("ORCHID_COMMIT")
+        return None
     return head.stdout.strip() + ("-dirty" if changed.stdout.strip() else "")
 
 
