@@ -9,6 +9,8 @@ def main() -> None:
         from orchid.cli import app
 
         app()
+    except KeyboardInterrupt:  # before or after what handles it
+        sys.exit(130)
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing == "orchid":

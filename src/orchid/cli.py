@@ -126,23 +126,26 @@ def grid(
 ) -> None:
     """Run many recipes with many seeds; the same command again skips what is done and resumes what was cut short."""
     from orchid.report.grid import grid_summary
-    from orchid.train.grid import Cell, keep_result, parse_numbers, run_cells, run_workers
+    from orchid.train.environment import JOBS
+    from orchid.train.grid import Cell, keep_result, parse_numbers
 
     with errors():
+        if keep is not None and (tiny or settings):
+            raise ValueError("--keep keeps the results of recipes as they are: not with --tiny or --set")
+        if any(setting.startswith("seed=") for setting in settings or ()):
+            raise ValueError("--set seed=... has no place in a grid: use --seeds")
         cells = []
         for seed in parse_numbers("--seeds", seeds, int):
             for recipe in match_recipes(recipes):
                 experiment = resolve(recipe.name, settings, seed, tiny)
                 name = f"{recipe.name}-tiny" if tiny else recipe.name
                 cells.append(Cell(experiment, out / name / f"seed-{seed}"))
-        status = run_workers(jobs) if jobs > 1 else 0
-        stopped = None
-        if jobs == 1:
-            stopped = run_cells(cells, console, cpu=cpu, minutes=time_limit, tensorboard=tensorboard)
-        if keep is not None:
+        options = {"cpu": cpu, "minutes": time_limit, "tensorboard": tensorboard}
+        stopped, status = run_grid(cells, jobs, options)
+        if keep is not None and JOBS not in os.environ:
             for cell in cells:
                 keep_result(cell, keep)
-    finish_grid(cells, grid_summary(cells), stopped, status)
+        finish_grid(cells, grid_summary(cells), stopped, status)
 
 
 @app.command()
@@ -159,35 +162,50 @@ def tune(
 ) -> None:
     """Choose learning rates: one grid for every recipe, a quarter of its steps, one seed, on the validation set."""
     from orchid.report.grid import tuning_summary
-    from orchid.train.grid import parse_numbers, run_cells, run_workers
-    from orchid.train.run_folder import write_json
-    from orchid.train.tune import RATES, choose, tuning_cells
+    from orchid.train.environment import JOBS
+    from orchid.train.grid import parse_numbers
+    from orchid.train.tune import RATES, choose, keep_choices, tuning_cells
 
     with errors():
         values = parse_numbers("--rates", rates, float) if rates else list(RATES)
         groups = [tuning_cells(resolve(r.name, settings, None, tiny), values, out) for r in match_recipes(recipes)]
         cells = [cell for group in groups for cell in group]
-        status = run_workers(jobs) if jobs > 1 else 0
-        stopped = run_cells(cells, console, cpu=cpu, minutes=time_limit) if jobs == 1 else None
+        stopped, status = run_grid(cells, jobs, {"cpu": cpu, "minutes": time_limit})
         chosen = [choice for group in groups if (choice := choose(group)) is not None]
-        if json_file is not None:
-            json_file.parent.mkdir(parents=True, exist_ok=True)
-            write_json(json_file, {"tuning": chosen})
-    finish_grid(cells, tuning_summary(chosen, values), stopped, status)
+        if json_file is not None and chosen and JOBS not in os.environ:
+            keep_choices(json_file, chosen)
+        finish_grid(cells, tuning_summary(chosen, values), stopped, status)
 
 
-def finish_grid(cells: list[Any], summary: Any, stopped: str | None, status: int) -> None:
+def run_grid(cells: list[Any], jobs: int, options: dict[str, Any]) -> tuple[str | None, int]:
+    """Run the cells here, or in several workers; return why they stopped early, if they did, and a status."""
+    from orchid.train.environment import JOBS
+    from orchid.train.grid import run_cells, run_workers
+
+    minutes = options["minutes"]
+    if minutes is not None and not minutes >= 0:
+        raise ValueError(f"time_limit={minutes!r} must be minutes, at least 0")
+    for cell in cells:
+        cell.result()  # a finished run of other settings in a cell's place is an error before anything is trained
+    if jobs > 1 and JOBS not in os.environ:
+        return run_workers(jobs)
+    return run_cells(cells, console, **options), 0
+
+
+def finish_grid(cells: list[Any], summary: Any, stopped: str | None, status: int) -> NoReturn:
     """Print what a grid has come to, and leave as the shell expects; a worker leaves the printing to its parent."""
     from orchid.train.environment import JOBS
+    from orchid.train.grid import TIME_IS_UP
 
-    done, worker = sum(cell.result() is not None for cell in cells), JOBS in os.environ
-    if not worker:
-        console.print(summary)
-        console.print(f"{done} of {len(cells)} runs done" + (f"; stopped ({stopped})" if stopped else ""))
-    if stopped or status:
-        raise typer.Exit({"interrupt": 130, "termination": 143}.get(stopped or "", status))
-    if done < len(cells) and not worker:
-        raise typer.Exit(1)
+    worker, signals = JOBS in os.environ, {"interrupt": 130, "termination": 143}
+    if worker:
+        raise typer.Exit(TIME_IS_UP if stopped == "time limit" else signals.get(stopped or "", 0))
+    done = sum(cell.result() is not None for cell in cells)
+    console.print(summary)
+    console.print(f"{done} of {len(cells)} runs done" + (f"; stopped ({stopped})" if stopped else ""))
+    if stopped:
+        raise typer.Exit(signals.get(stopped, 0))
+    raise typer.Exit(status or int(done < len(cells)))
 
 
 @app.command("eval")

@@ -15,10 +15,10 @@ from typer.testing import CliRunner
 from orchid.cli import app
 from orchid.recipes import get_recipe, match_recipes
 from orchid.recipes.recall import MODELS
-from orchid.train.engine import Engine
-from orchid.train.grid import Cell, _claimed, run_cells
+from orchid.train.engine import Diverged, Engine
+from orchid.train.grid import Cell, _claimed, keep_result, run_cells
 from orchid.train.run_folder import RunFolder
-from orchid.train.tune import SEED, choose, tuning_cells
+from orchid.train.tune import SEED, choose, keep_choices, tuning_cells
 
 ROOT = Path(__file__).parents[2]
 
@@ -79,7 +79,7 @@ def test_a_diverged_run_is_passed_over(tmp_path: Path, capsys: pytest.CaptureFix
 def test_a_killed_grid_of_workers_resumes(tmp_path: Path) -> None:
     """Two workers, killed without warning, leave locks that do not bind and runs that go on."""
     command = [sys.executable, "-m", "orchid", "grid", "recall/demo-*", "--tiny", "--cpu", "--seeds", "0,1"]
-    command += ["--out", str(tmp_path / "runs"), "--keep", str(tmp_path / "kept")]
+    command += ["--out", str(tmp_path / "runs")]
     command += ["--set", "train.steps=40", "--set", "train.checkpoint_every=1"]
     process = subprocess.Popen([*command, "--jobs", "2"], stdout=subprocess.DEVNULL, start_new_session=True)
     deadline = time.monotonic() + 60
@@ -91,9 +91,85 @@ def test_a_killed_grid_of_workers_resumes(tmp_path: Path) -> None:
     resumed = subprocess.run([*command, "--jobs", "2"], capture_output=True, text=True, timeout=120)
     assert resumed.returncode == 0, resumed.stderr
     assert "6 of 6 runs done" in resumed.stdout
-    kept = sorted(path.name for path in (tmp_path / "kept").iterdir())
-    assert kept == [f"demo-{name}-seed-{seed}.json" for name in ("attention", "orchid", "static") for seed in (0, 1)]
-    assert json.loads((tmp_path / "kept" / kept[0]).read_text())["hardware"]["jobs"] == 2
+    results = [json.loads(path.read_text()) for path in (tmp_path / "runs").rglob("result.json")]
+    assert sorted((result["recipe"], result["seed"]) for result in results) == sorted(
+        (f"recall/demo-{name}", seed) for name in ("attention", "orchid", "static") for seed in (0, 1)
+    )
+    assert all(result["hardware"]["jobs"] == 2 for result in results)
+
+
+def test_kept_results_are_named_after_recipe_and_seed(tmp_path: Path) -> None:
+    (cell,) = cells(tmp_path / "runs", "recall/demo-orchid")
+    keep_result(cell, tmp_path / "kept")
+    assert not (tmp_path / "kept").exists(), "nothing to keep yet"
+    run_cells([cell], quiet(), cpu=True)
+    keep_result(cell, tmp_path / "kept")
+    assert json.loads((tmp_path / "kept" / "demo-orchid-seed-0.json").read_text()) == cell.result()
+
+
+def test_one_bad_run_does_not_end_the_grid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    grid = cells(tmp_path, *RECIPES)
+    grid[0].folder.mkdir(parents=True)
+    (grid[0].folder / "thesis.tex").write_text("")
+    grid[1].experiment.model.options = {"conditionning": "static"}
+    assert run_cells(grid, Console(), cpu=True) is None
+    assert grid[2].result() is not None
+    said = capsys.readouterr().out.replace("\n", "")
+    assert "is not empty and holds no run" in said and "did you mean 'conditioning'" in said
+
+
+def test_a_failed_run_is_tried_again_by_the_next_grid_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    grid, calls = cells(tmp_path, RECIPES[0]), []
+
+    def diverge(self: Engine) -> None:
+        calls.append(1)
+        raise Diverged("the loss is nan")
+
+    monkeypatch.setattr(Engine, "train", diverge)
+    for name, expected in (("one", 1), ("one", 1), ("two", 2)):
+        monkeypatch.setenv("ORCHID_GRID", name)
+        run_cells(grid, quiet(), cpu=True)
+        assert len(calls) == expected
+
+
+def test_a_finished_run_of_other_settings_is_not_done(tmp_path: Path) -> None:
+    run = ["grid", "recall/demo-orchid", "--tiny", "--cpu", "--out", str(tmp_path)]
+    assert CliRunner().invoke(app, run).exit_code == 0
+    other = CliRunner().invoke(app, [*run, "--set", "train.steps=20"])
+    assert other.exit_code == 2 and "holds a run with other settings (train.steps)" in other.stderr
+
+
+def test_an_interrupt_during_the_last_evaluation_stops_the_grid(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grid = cells(tmp_path, *RECIPES)
+    original = Engine.evaluate
+
+    def evaluate(self: Engine) -> dict[str, float]:
+        if self.step == self.config.steps:
+            os.kill(os.getpid(), signal.SIGINT)
+        return original(self)
+
+    monkeypatch.setattr(Engine, "evaluate", evaluate)
+    assert run_cells(grid, quiet(), cpu=True) == "interrupt"
+    assert [cell.result() is not None for cell in grid] == [True, False, False], (
+        "the finished run is kept, no other begun"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--seeds", "0,one"], "--seeds '0,one' is not a list of numbers"),
+        (["--set", "seed=3"], "use --seeds"),
+        (["--keep", "kept", "--tiny"], "--keep keeps the results of recipes as they are"),
+        (["--time-limit", "-3"], "-3"),
+    ],
+)
+def test_bad_arguments(arguments: list[str], message: str, tmp_path: Path) -> None:
+    outcome = CliRunner().invoke(app, ["grid", "recall/demo-orchid", "--out", str(tmp_path / "runs"), *arguments])
+    assert outcome.exit_code == 2 and message in outcome.stderr
+    assert not (tmp_path / "runs").exists()
 
 
 class TestTune:
@@ -116,6 +192,17 @@ class TestTune:
         (choice,) = json.loads((tmp_path / "tuning.json").read_text())["tuning"]
         assert set(choice["trials"]) == {"0.001", "0.01"}
 
+    def test_nothing_is_chosen_before_all_trials_are_done(self, tmp_path: Path) -> None:
+        trials = tuning_cells(get_recipe("recall/demo-orchid").tiny(), [1e-3, 1e-2], tmp_path)
+        run_cells(trials[:1], quiet(), cpu=True)
+        assert choose(trials) is None
+
+    def test_choices_of_other_recipes_stay(self, tmp_path: Path) -> None:
+        for recipe, chosen in (("a", 1.0), ("b", 2.0), ("a", 3.0)):
+            keep_choices(tmp_path / "t.json", [{"recipe": recipe, "chosen": chosen}])
+        kept = json.loads((tmp_path / "t.json").read_text())["tuning"]
+        assert kept == [{"recipe": "a", "chosen": 3.0}, {"recipe": "b", "chosen": 2.0}]
+
     def test_recipes_use_the_rates_that_were_chosen(self) -> None:
         kept = json.loads((ROOT / "results" / "recall" / "tuning.json").read_text())["tuning"]
         chosen = {choice["recipe"].removeprefix("recall/v30-"): choice["chosen"] for choice in kept}
@@ -131,20 +218,19 @@ class TestPatterns:
         with pytest.raises(ValueError, match="no recipe matches 'recall/v20-orchyd'; did you mean 'recall/v20-orchid'"):
             match_recipes(["recall/v20-orchyd"])
 
-    def test_bad_seeds(self, tmp_path: Path) -> None:
-        outcome = CliRunner().invoke(app, ["grid", "recall/demo-*", "--seeds", "0,one", "--out", str(tmp_path)])
-        assert outcome.exit_code == 2 and "--seeds '0,one' is not a list of numbers" in outcome.stderr
-
 
 def test_tensorboard(tmp_path: Path) -> None:
     """Every logged number is a scalar at its step, and a resumed run hides what it writes again."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    (cell,) = cells(tmp_path, "recall/demo-orchid", log_every=1)
-    Engine(cell.experiment, cell.folder, cpu=True, tensorboard=True).train()
-    events = EventAccumulator(str(RunFolder(cell.folder).tensorboard))
+    (cell,) = cells(tmp_path, "recall/demo-orchid", log_every=1, checkpoint_every=4)
+    folder = RunFolder(cell.folder)
+    for _ in range(2):
+        Engine(cell.experiment, cell.folder, cpu=True, resume=True, tensorboard=True).train()
+        folder.result.unlink()  # as if killed before the end: the second run begins at step 4
+        time.sleep(1.1)  # event files are told apart by their second
+    events = EventAccumulator(str(folder.tensorboard))
     events.Reload()
-    history = RunFolder(cell.folder).history()
-    logged = {event.step: event.value for event in events.Scalars("train/loss")}
-    assert logged == pytest.approx({entry["step"]: entry["train/loss"] for entry in history})
+    logged = [(event.step, event.value) for event in events.Scalars("train/loss")]
+    assert logged == [(entry["step"], pytest.approx(entry["train/loss"])) for entry in folder.history()]
     assert [event.step for event in events.Scalars("test/accuracy")] == [3, 6]

@@ -53,8 +53,12 @@ def test_two_processes_give_the_losses_of_one(tmp_path: Path, alone: Path, paral
 
 @pytest.mark.slow
 def test_a_sharded_run_resumes_from_its_checkpoint(tmp_path: Path, alone: Path) -> None:
-    """What is stored is whole: the optimizer's state is gathered, and spread again."""
-    train(tmp_path / "run", 2, "--set", "train.parallel=fsdp", "--time-limit", "0")
-    assert not (tmp_path / "run" / "result.json").exists()
-    train(tmp_path / "run", 2, "--set", "train.parallel=fsdp", "--resume")
-    assert losses(tmp_path / "run") == pytest.approx(losses(alone), rel=1e-6)
+    """What is stored is whole: weights and the optimizer's state are gathered, and spread again."""
+    out = tmp_path / "run"
+    train(out, 2, "--set", "train.parallel=fsdp")
+    (checkpoint,) = (out / "checkpoints").iterdir()
+    stored = load_file(checkpoint)
+    assert sum(name.endswith("exp_avg") for name in stored) == sum(name.startswith("model.") for name in stored)
+    (out / "result.json").unlink()  # as if killed before the end: the run goes on from step 4
+    train(out, 2, "--set", "train.parallel=fsdp", "--resume")
+    assert losses(out) == pytest.approx(losses(alone), rel=1e-6)

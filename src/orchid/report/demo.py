@@ -42,7 +42,7 @@ def run_demo(out: Path, console: Console, *, tiny: bool) -> Outcome | None:
         found = get_recipe(recipe)
         experiment = found.tiny() if tiny else found.build()
         outcome = Engine(experiment, out / recipe.rpartition("/")[2], resume=True, cpu=True).train()
-        if outcome.result is None:
+        if outcome.result is None or outcome.stopped is not None:
             return outcome
         results.append(outcome.result)
     console.print()

@@ -36,8 +36,8 @@ from orchid.train.tensorboard import TensorBoard
 class Outcome:
     """How a call of ``train`` ended.
 
-    ``result`` is None and ``stopped`` says why ("time limit", "interrupt", "termination", "another process") when it
-    ended before the last step; the run can then be resumed.
+    ``stopped`` says why it was asked to stop ("time limit", "interrupt", "termination", "another process"), or is None.
+    ``result`` is None when that was before the last step; the run can then be resumed.
     """
 
     folder: Path
@@ -119,17 +119,19 @@ class Engine:
         began = time.monotonic() - self.seconds
         main = self.accelerator.is_main_process
         self.board = TensorBoard(self.folder.tensorboard, self.step) if self.tensorboard and main else None
+        result = None
         with Progress(self.experiment, self.step, main) as progress, self.stopper:
             while self.step < self.config.steps and not self._stop_requested():
                 loss = self.take_step()
                 self.seconds = time.monotonic() - began
                 self._after_step(loss, progress)
-        if self.board is not None:
-            self.board.close()
-        if self.step < self.config.steps:
-            self._checkpoint()
-            return Outcome(self.folder.path, self.step, None, self.stopper.reason)
-        return Outcome(self.folder.path, self.step, self._finish())
+            if self.board is not None:
+                self.board.close()
+            if self.step < self.config.steps:
+                self._checkpoint()
+            else:
+                result = self._finish()
+        return Outcome(self.folder.path, self.step, result, self.stopper.reason)
 
     def _stop_requested(self) -> bool:
         """Return whether any process wants to stop, so that all of them stop after the same step."""

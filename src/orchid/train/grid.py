@@ -21,6 +21,12 @@ from orchid.train.engine import Diverged, Engine
 from orchid.train.environment import JOBS
 from orchid.train.run_folder import RunFolder, write_json
 
+# Tells the workers of one grid from those of the next: a run that failed in this one is not tried again.
+GRID = "ORCHID_GRID"
+# How a worker leaves when the time is up.
+TIME_IS_UP = 75
+STOPPED = {130: "interrupt", 143: "termination", TIME_IS_UP: "time limit"}
+
 Number = TypeVar("Number", int, float)
 
 
@@ -32,8 +38,17 @@ class Cell:
     folder: Path
 
     def result(self) -> dict[str, Any] | None:
-        """Return the result if the run is finished."""
-        return RunFolder(self.folder).read_result()
+        """Return the result if the run is finished; one of other settings is an error."""
+        folder = RunFolder(self.folder)
+        found = folder.read_result()
+        if found is not None:
+            folder.check(self.experiment.to_dict())
+        return found
+
+    @property
+    def name(self) -> str:
+        """The recipe and the seed."""
+        return f"{self.experiment.recipe}  seed {self.experiment.seed}"
 
 
 def run_cells(
@@ -46,54 +61,95 @@ def run_cells(
 ) -> str | None:
     """Run every cell that is neither done nor being run by another worker.
 
-    A run that diverges is reported and passed over. Returns why the grid stopped early ("time limit", "interrupt",
-    "termination"), or None.
+    A run that fails (its loss is not finite, its settings do not fit, it is too large) is reported and passed over.
+    Returns why the grid stopped early ("time limit", "interrupt", "termination"), or None.
     """
     deadline = None if minutes is None else time.monotonic() + 60 * minutes
     for cell in cells:
-        if cell.result() is not None:
-            continue
         with _claimed(cell.folder) as mine:
-            if not mine or cell.result() is not None:
+            if not mine or _failed(cell):
                 continue
-            left = None if deadline is None else max(0.0, (deadline - time.monotonic()) / 60)
             try:
+                if cell.result() is not None:
+                    continue
+                left = None if deadline is None else max(0.0, (deadline - time.monotonic()) / 60)
                 outcome = Engine(
                     cell.experiment, cell.folder, resume=True, time_limit=left, cpu=cpu, tensorboard=tensorboard
                 ).train()
-            except Diverged as error:
-                console.print(f"{cell.experiment.recipe}  seed {cell.experiment.seed}  failed: {error}", markup=False)
+            except (Diverged, ValueError, OSError, RuntimeError) as error:
+                console.print(f"{cell.name}  failed: {error}", markup=False)
+                _failures(cell).write_text(_grid())
                 continue
             finally:
                 gc.collect()  # a captured step holds its memory until then
                 if torch.cuda.is_available():
                     torch.cuda.empty_cache()
-            if outcome.result is None:
+            if outcome.stopped is not None:
                 return outcome.stopped
     return None
 
 
-def run_workers(jobs: int) -> int:
-    """Run this very command in ``jobs`` processes, each with --jobs 1, to their end; return the worst status."""
-    command = [sys.executable, "-m", "orchid", *sys.argv[1:], "--jobs", "1"]
-    environment = {**os.environ, JOBS: str(jobs), "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
-    workers = [subprocess.Popen(command, env=environment) for _ in range(jobs)]
+def run_workers(jobs: int) -> tuple[str | None, int]:
+    """Run this very command in ``jobs`` processes to their end; return why they stopped early, and the worst status."""
+    environment = {
+        **os.environ,
+        JOBS: str(jobs),
+        GRID: str(os.getpid()),
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
+    }
+    command = [sys.executable, "-m", "orchid", *sys.argv[1:]]
+    # Ctrl-C reaches the workers by itself; they stop after the step in flight and this process waits for them.
+    previous = {signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN)}
+    workers = [subprocess.Popen(command, env=environment, preexec_fn=_heed_interrupts) for _ in range(jobs)]
 
     def forward(number: int, frame: object) -> None:
         for worker in workers:
             with contextlib.suppress(ProcessLookupError):
                 worker.send_signal(number)
 
-    # Ctrl-C reaches the workers by itself; they stop after the step in flight and this process waits for them.
-    previous = {
-        signal.SIGTERM: signal.signal(signal.SIGTERM, forward),
-        signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN),
-    }
+    previous[signal.SIGTERM] = signal.signal(signal.SIGTERM, forward)
     try:
-        return max(worker.wait() for worker in workers)
+        codes = [code if code >= 0 else 128 - code for code in (worker.wait() for worker in workers)]
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+    stopped = next((STOPPED[code] for code in codes if code in STOPPED), None)
+    return stopped, max(code for code in codes if code != TIME_IS_UP) if set(codes) != {TIME_IS_UP} else 0
+
+
+def keep_result(cell: Cell, folder: Path) -> None:
+    """Copy the result of a finished run to ``folder``/NAME-seed-N.json."""
+    result = cell.result()
+    if result is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        name = result["recipe"].rpartition("/")[2]
+        write_json(folder / f"{name}-seed-{result['seed']}.json", result)
+
+
+def parse_numbers(name: str, text: str, kind: Callable[[str], Number]) -> list[Number]:
+    """Return the different numbers of a comma-separated list."""
+    try:
+        return list(dict.fromkeys(kind(part) for part in text.split(",")))
+    except ValueError:
+        raise ValueError(f"{name} {text!r} is not a list of numbers such as 0,1,2") from None
+
+
+def _heed_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _grid() -> str:
+    return os.environ.get(GRID, str(os.getpid()))
+
+
+def _failures(cell: Cell) -> Path:
+    return cell.folder.with_name(f"{cell.folder.name}.failed")
+
+
+def _failed(cell: Cell) -> bool:
+    """Return whether the run failed in this very grid; another one tries it again."""
+    marker = _failures(cell)
+    return marker.is_file() and marker.read_text() == _grid()
 
 
 @contextlib.contextmanager
@@ -107,20 +163,3 @@ def _claimed(folder: Path) -> Iterator[bool]:
             yield False
             return
         yield True
-
-
-def keep_result(cell: Cell, folder: Path) -> None:
-    """Copy the result of a finished run to ``folder``/NAME-seed-N.json."""
-    result = cell.result()
-    if result is not None:
-        folder.mkdir(parents=True, exist_ok=True)
-        name = result["recipe"].rpartition("/")[2]
-        write_json(folder / f"{name}-seed-{result['seed']}.json", result)
-
-
-def parse_numbers(name: str, text: str, kind: Callable[[str], Number]) -> list[Number]:
-    """Return the numbers of a comma-separated list."""
-    try:
-        return [kind(part) for part in text.split(",")]
-    except ValueError:
-        raise ValueError(f"{name} {text!r} is not a list of numbers such as 0,1,2") from None

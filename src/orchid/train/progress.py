@@ -1,5 +1,6 @@
 """A live line in a terminal, a plain line now and then elsewhere."""
 
+import os
 import time
 from types import TracebackType
 from typing import Self
@@ -9,6 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as Bar
 
 from orchid.train.config import Experiment
+from orchid.train.environment import JOBS
 
 PLAIN_LINES = 10
 
@@ -22,7 +24,7 @@ class Progress:
         self.console = Console(quiet=not shown, highlight=False, soft_wrap=True)
         self.bar: Bar | None = None
         self.due = start
-        if self.console.is_terminal:
+        if self.console.is_terminal and JOBS not in os.environ:  # several bars on one screen would overwrite each other
             self.bar = Bar(
                 TextColumn("{task.description}"),
                 BarColumn(bar_width=20),

@@ -34,19 +34,7 @@ class RunFolder:
     def open(self, config: dict[str, Any], *, resume: bool) -> None:
         """Claim the folder for a run of ``config``; another run's folder is an error."""
         if self.config.is_file():
-            stored = self.read_config()
-            if stored["recipe"] != config["recipe"]:
-                raise ValueError(
-                    f"{self.path} already holds a run of recipe {stored['recipe']!r}; choose another --out"
-                )
-            if not resume:
-                raise ValueError(f"{self.path} already holds a run; continue it with --resume or choose another --out")
-            changed = sorted(_differences(stored, json.loads(json.dumps(config))))
-            if changed:
-                raise ValueError(
-                    f"{self.path} holds a run with other settings ({', '.join(changed)}); "
-                    "resume with the same settings or choose another --out"
-                )
+            self.check(config, ask_resume=not resume)
         elif self.path.is_dir() and any(not _is_temporary(path) for path in self.path.iterdir()):
             raise ValueError(f"{self.path} is not empty and holds no run; choose another --out")
         self.path.mkdir(parents=True, exist_ok=True)
@@ -55,6 +43,20 @@ class RunFolder:
         self.checkpoints.mkdir(exist_ok=True)
         for stray in filter(_is_temporary, [*self.path.iterdir(), *self.checkpoints.iterdir()]):
             stray.unlink()  # left by a process that was killed while it wrote
+
+    def check(self, config: dict[str, Any], *, ask_resume: bool = False) -> None:
+        """Accept the folder only as that of a run of ``config``."""
+        stored = self.read_config()
+        if stored["recipe"] != config["recipe"]:
+            raise ValueError(f"{self.path} already holds a run of recipe {stored['recipe']!r}; choose another --out")
+        if ask_resume:
+            raise ValueError(f"{self.path} already holds a run; continue it with --resume or choose another --out")
+        changed = sorted(_differences(stored, json.loads(json.dumps(config))))
+        if changed:
+            raise ValueError(
+                f"{self.path} holds a run with other settings ({', '.join(changed)}); "
+                "resume with the same settings or choose another --out"
+            )
 
     def read_config(self) -> dict[str, Any]:
         """Return the stored settings."""

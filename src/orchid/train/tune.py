@@ -1,18 +1,32 @@
 """Learning rates: one grid for all, a quarter of the steps, a seed that no result uses, the validation set decides."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 from orchid.train.config import Experiment
 from orchid.train.grid import Cell
+from orchid.train.run_folder import write_json
 
 RATES = (3e-4, 1e-3, 3e-3, 1e-2)
 SHARE = 4
 SEED = 1000
 
 
+def keep_choices(path: Path, choices: list[dict[str, Any]]) -> None:
+    """Write the choices; those of other recipes that the file holds already stay."""
+    kept = {}
+    if path.is_file():
+        kept = {choice["recipe"]: choice for choice in json.loads(path.read_text())["tuning"]}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, {"tuning": list((kept | {choice["recipe"]: choice for choice in choices}).values())})
+
+
 def tuning_cells(experiment: Experiment, rates: list[float], out: Path) -> list[Cell]:
     """Return the runs that choose the learning rate of ``experiment``; its test set is not touched."""
+    for rate in rates:
+        if not rate > 0:
+            raise ValueError(f"--rates: {rate:g} is not a positive learning rate")
     cells = []
     for rate in rates:
         trial = experiment.copy()
@@ -29,9 +43,9 @@ def tuning_cells(experiment: Experiment, rates: list[float], out: Path) -> list[
 
 
 def choose(cells: list[Cell]) -> dict[str, Any] | None:
-    """Return the table of one recipe's finished trials and the rate of the lowest validation loss, or None."""
+    """Return the table of one recipe's trials and the rate of the lowest validation loss; None unless all are done."""
     results = [result for cell in cells if (result := cell.result()) is not None]
-    if not results:
+    if len(results) < len(cells):
         return None
     trials = {
         f"{result['config']['train']['learning_rate']:g}": {
