@@ -10,15 +10,16 @@ import triton.language as tl
 
 @triton.jit
 def _bin(pointer, k, bins):
-    """Load bins k of a row: real and imaginary parts, zero outside the spectrum."""
+    """Load bins k of a row: real and imaginary parts, zero outside the spectrum; a pair is one load."""
     inside = (k >= 0) & (k < bins)
-    return tl.load(pointer + 2 * k, mask=inside, other=0.0), tl.load(pointer + 2 * k + 1, mask=inside, other=0.0)
+    pairs = tl.load(pointer + 2 * k[:, None] + tl.arange(0, 2)[None, :], mask=inside[:, None], other=0.0)
+    return tl.split(pairs)
 
 
 @triton.jit
 def _put(pointer, k, bins, re, im):
-    tl.store(pointer + 2 * k, re, mask=k < bins)
-    tl.store(pointer + 2 * k + 1, im, mask=k < bins)
+    target = pointer + 2 * k[:, None] + tl.arange(0, 2)[None, :]
+    tl.store(target, tl.join(re, im), mask=(k < bins)[:, None])
 
 
 @triton.jit
