@@ -268,12 +268,10 @@ def _mix_backward(
     steps = triton.cdiv(shape.length, TIME_BLOCK)
     dp = p.new_empty((batch, 3 * channels, shape.length))
     shares = spectra.new_empty((batch, channels, steps, 3, taps + 1))
-    for role in range(3):
-        streams_grad_kernel[(shape.rows, steps)](
-            p, weight, bias, dy, kept, grads, _pointer(pad, p), dp, shares,
-            channels, shape.length, period, n, sides, kept.shape[-1], *p.stride(), steps,
-            ROLE=role, **shape.time(), **pads,
-        )  # fmt: skip
+    streams_grad_kernel[(shape.rows, steps)](
+        p, weight, bias, dy, kept, grads, _pointer(pad, p), dp, shares,
+        channels, shape.length, period, n, sides, kept.shape[-1], *p.stride(), steps, **shape.time(), **pads,
+    )  # fmt: skip
     shares = shares.sum(dim=(0, 2)).transpose(0, 1)  # (3, D, K + 1)
     dweight, dbias = shares[..., :-1].flatten(0, 1), shares[..., -1].flatten()
     source, source_pad = (p, pad) if u is None else (u, u_pad)

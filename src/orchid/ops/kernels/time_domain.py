@@ -149,10 +149,9 @@ def _gate_grad(
 def streams_grad_kernel(
     p, weight, bias, dy, c, grads, pad, dp, partial,
     D, length, period, n, sides, c_length, p_batch, p_channel, p_time, blocks,
-    ROLE: tl.constexpr, K: tl.constexpr, SHIFT: tl.constexpr, CIRCULAR: tl.constexpr, HAS_PAD: tl.constexpr,
-    BLOCK: tl.constexpr,
+    K: tl.constexpr, SHIFT: tl.constexpr, CIRCULAR: tl.constexpr, HAS_PAD: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Write the gradient of one projected stream, dp (B, 3 D, L), and this block's share of its taps' and bias's.
+    """Write the gradients of the projected streams, dp (B, 3 D, L), and this block's share of their taps' and biases'.
 
     grads (B, D, 1 + sides, n) holds da in its first rows; c (B, D, c_length >= L); partial (B D, blocks, 3, K + 1).
     """
@@ -163,28 +162,29 @@ def streams_grad_kernel(
     pads = pad + b * length
     p_row = p + b * p_batch
     dy_row, c_row, da_row = dy + row * length, c + row * c_length, grads + row * (1 + sides) * n
-    taps = weight + (ROLE * D + d) * K
-    total = tl.zeros((BLOCK,), tl.float32)
-    for j in tl.static_range(K):
-        at = _wrap(t + (K - 1) - j - SHIFT, period, CIRCULAR)
+    real = _real(t, length, pads, HAS_PAD)
+    for role in tl.static_range(3):
+        taps = weight + (role * D + d) * K
+        total = tl.zeros((BLOCK,), tl.float32)
+        for j in tl.static_range(K):
+            at = _wrap(t + (K - 1) - j - SHIFT, period, CIRCULAR)
+            g = _gate_grad(
+                role, d, at, p_row, p_channel, p_time, weight, bias, dy_row, c_row, da_row, D, length, pads, period,
+                K, SHIFT, CIRCULAR, HAS_PAD,
+            )  # fmt: skip
+            total += tl.load(taps + j) * g
+        target = dp + (b * 3 * D + role * D + d) * length + t
+        tl.store(target, tl.where(real, total, 0.0).to(dp.dtype.element_ty), mask=t < length)
         g = _gate_grad(
-            ROLE, d, at, p_row, p_channel, p_time, weight, bias, dy_row, c_row, da_row, D, length, pads, period,
+            role, d, t, p_row, p_channel, p_time, weight, bias, dy_row, c_row, da_row, D, length, pads, period,
             K, SHIFT, CIRCULAR, HAS_PAD,
         )  # fmt: skip
-        total += tl.load(taps + j) * g
-    real = _real(t, length, pads, HAS_PAD)
-    target = dp + (b * 3 * D + ROLE * D + d) * length + t
-    tl.store(target, tl.where(real, total, 0.0).to(dp.dtype.element_ty), mask=t < length)
-    g = _gate_grad(
-        ROLE, d, t, p_row, p_channel, p_time, weight, bias, dy_row, c_row, da_row, D, length, pads, period,
-        K, SHIFT, CIRCULAR, HAS_PAD,
-    )  # fmt: skip
-    share = partial + ((row * blocks + block) * 3 + ROLE) * (K + 1)
-    source = p_row + (ROLE * D + d) * p_channel
-    for j in tl.static_range(K):
-        x = _load(source, t - (K - 1) + j + SHIFT, p_time, length, pads, period, CIRCULAR, HAS_PAD)
-        tl.store(share + j, tl.sum(g * x))
-    tl.store(share + K, tl.sum(g))
+        share = partial + ((row * blocks + block) * 3 + role) * (K + 1)
+        source = p_row + (role * D + d) * p_channel
+        for j in tl.static_range(K):
+            x = _load(source, t - (K - 1) + j + SHIFT, p_time, length, pads, period, CIRCULAR, HAS_PAD)
+            tl.store(share + j, tl.sum(g * x))
+        tl.store(share + K, tl.sum(g))
 
 
 @triton.jit
