@@ -77,10 +77,24 @@ def list_command(
 
 @app.command()
 def show(recipe: Recipe, settings: Setting = None, tiny: Tiny = False) -> None:
-    """Print a recipe's settings as `train` would use them."""
+    """Print a recipe's settings as `train` would use them: JSON, with what it is and how to run it on stderr."""
     with errors():
         experiment = resolve(recipe, settings, None, tiny)
-        console.print_json(json.dumps(experiment.to_dict()))
+        parameters = sum(p.numel() for p in meta_model(experiment).parameters())
+    found = get_recipe(recipe)
+    notes = Console(stderr=True, highlight=False, soft_wrap=True)
+    notes.print(f"{found.name}: {found.summary}; {parameters:,} parameters", markup=False)
+    notes.print(f"run it:    orchid train {found.name}", markup=False)
+    notes.print(f"change it: orchid train {found.name} --set train.steps=100 --set model.d_model=32", markup=False)
+    console.print_json(json.dumps(experiment.to_dict()))
+
+
+def meta_model(experiment: Experiment) -> Any:
+    """Return the experiment's model without its memory."""
+    import torch
+
+    with torch.device("meta"):
+        return experiment.build().build_model()
 
 
 @app.command()
@@ -185,8 +199,9 @@ def run_grid(cells: list[Any], jobs: int, options: dict[str, Any]) -> tuple[str 
     minutes = options["minutes"]
     if minutes is not None and not minutes >= 0:
         raise ValueError(f"time_limit={minutes!r} must be minutes, at least 0")
-    for cell in cells:
-        cell.result()  # a finished run of other settings in a cell's place is an error before anything is trained
+    for cell in cells if JOBS not in os.environ else ():
+        cell.result()  # settings that do not fit, or not what a folder holds, are errors before anything is trained
+        meta_model(cell.experiment)
     if jobs > 1 and JOBS not in os.environ:
         return run_workers(jobs)
     return run_cells(cells, console, **options), 0

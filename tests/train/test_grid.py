@@ -162,6 +162,7 @@ def test_an_interrupt_during_the_last_evaluation_stops_the_grid(
     [
         (["--seeds", "0,one"], "--seeds '0,one' is not a list of numbers"),
         (["--set", "seed=3"], "use --seeds"),
+        (["--set", "model.options.conditionning=static"], "did you mean 'conditioning'"),
         (["--keep", "kept", "--tiny"], "--keep keeps the results of recipes as they are"),
         (["--time-limit", "-3"], "-3"),
     ],
