@@ -66,6 +66,6 @@ def convolve(
         p, u, weight, bias, spatial, spectral, pad, u_pad, h0, *tables(n, p.device), y,
         batch * channels, channels, length, u.shape[2], n, *p.stride(), *u.stride(), scale,
         SIDES=spatial.shape[0], SHIFT=shift, CIRCULAR=circular, HAS_PAD=has_pad, HAS_U_PAD=has_u_pad,
-        N=n, ROWS=count, num_warps=4,
+        N=n, ROWS=count, num_warps=4 if n < 128 else 8,
     )  # fmt: skip
     return y

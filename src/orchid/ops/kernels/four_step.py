@@ -118,8 +118,11 @@ def convolve(
     scales = p.new_empty((rows, 2), dtype=torch.float32)
     y = p.new_empty((batch, channels, length))
     matrices = (table.left, table.right, table.twiddle, table.odd)
+    # Two positions are one 32-bit word: contiguous even rows, causal taps, no masks, and u is v.
+    strides = (length, *p.stride()[:2], p.storage_offset())
+    paired = p.stride(2) == 1 and shift == 0 and not has_pad and u is p and not any(s % 2 for s in strides)
     constants = {
-        "SIDES": sides, "SHIFT": shift, "CIRCULAR": circular, "HAS_PAD": has_pad,
+        "PAIRED": paired, "SIDES": sides, "SHIFT": shift, "CIRCULAR": circular, "HAS_PAD": has_pad,
         "N1": n1, "N2": n2, "ROOT": n1**-0.5, "num_warps": max(1, min(8, n1 // 32)),
     }  # fmt: skip
     spectra_kernel[(rows,)](

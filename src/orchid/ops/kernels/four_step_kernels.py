@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 from orchid.ops.kernels.spectrum import _magnitude
-from orchid.ops.kernels.time_domain import _conv, _real
+from orchid.ops.kernels.time_domain import _conv, _joined, _pair_conv, _pairs, _real
 
 
 @triton.jit
@@ -46,7 +46,7 @@ def spectra_kernel(
     p, u, weight, bias, spatial, pad, u_pad, left, right, twiddle, odd, spectrum, magnitude, scales,
     D, length, u_length, period, p_batch, p_channel, p_time, u_batch, u_channel, u_time, scale,
     SIDES: tl.constexpr, SHIFT: tl.constexpr, CIRCULAR: tl.constexpr, HAS_PAD: tl.constexpr, HAS_U_PAD: tl.constexpr,
-    N1: tl.constexpr, N2: tl.constexpr, ROOT: tl.constexpr,
+    PAIRED: tl.constexpr, N1: tl.constexpr, N2: tl.constexpr, ROOT: tl.constexpr,
 ):  # fmt: skip
     """Write the tiles of T(s_1 * v) and |T Conv1d_t(u)|, over the largest value of what was transformed.
 
@@ -58,12 +58,24 @@ def spectra_kernel(
     i2, k1 = tl.arange(0, N2), tl.arange(0, H)
     t = tl.arange(0, N1)[:, None] * N2 + i2[None, :]
     channel, pads = p + b * p_batch + d * p_channel, pad + b * length
-    v = _conv(channel, weight + d * 3, t, p_time, length, pads, period, 3, SHIFT, CIRCULAR, HAS_PAD)
-    s = _conv(
-        channel + D * p_channel, weight + (D + d) * 3, t, p_time, length, pads, period, 3, SHIFT, CIRCULAR, HAS_PAD
-    )
-    a = (v + tl.load(bias + d)) * (s + tl.load(bias + D + d))
-    a = tl.where(_real(t, length, pads, HAS_PAD), a, 0.0)
+    if PAIRED:
+        m = tl.arange(0, N1)[:, None] * (N2 // 2) + tl.arange(0, N2 // 2)[None, :]
+        x0, x1, b0, b1 = _pairs(channel, m, length // 2, period, CIRCULAR)
+        v0, v1 = _pair_conv(x0, x1, b0, b1, weight + d * 3)
+        y0, y1, c0, c1 = _pairs(channel + D * p_channel, m, length // 2, period, CIRCULAR)
+        s0, s1 = _pair_conv(y0, y1, c0, c1, weight + (D + d) * 3)
+        v_bias, s_bias = tl.load(bias + d), tl.load(bias + D + d)
+        inside = m < length // 2
+        a0 = tl.where(inside, (v0 + v_bias) * (s0 + s_bias), 0.0)
+        a1 = tl.where(inside, (v1 + v_bias) * (s1 + s_bias), 0.0)
+        a = _joined(a0, a1, N1, N2)
+    else:
+        v = _conv(channel, weight + d * 3, t, p_time, length, pads, period, 3, SHIFT, CIRCULAR, HAS_PAD)
+        s = _conv(
+            channel + D * p_channel, weight + (D + d) * 3, t, p_time, length, pads, period, 3, SHIFT, CIRCULAR, HAS_PAD
+        )
+        a = (v + tl.load(bias + d)) * (s + tl.load(bias + D + d))
+        a = tl.where(_real(t, length, pads, HAS_PAD), a, 0.0)
     re, im, odd_re, odd_im, largest = _transform(a, left, right, twiddle, odd, N1, N2, ROOT)
     tl.store(scales + 2 * row, largest)
     kind = spectrum.dtype.element_ty
@@ -74,9 +86,13 @@ def spectra_kernel(
     tl.store(target + H * N2 + i2, odd_re.to(kind))
     tl.store(target + (2 * H + 1) * N2 + i2, odd_im.to(kind))
     if SIDES == 1:
-        source, u_pads = u + b * u_batch + d * u_channel, u_pad + b * u_length
-        g = _conv(source, spatial + d * 3, t, u_time, u_length, u_pads, period, 3, SHIFT, CIRCULAR, HAS_U_PAD)
-        g = tl.where(_real(t, u_length, u_pads, HAS_U_PAD), g, 0.0)
+        if PAIRED:  # only where u is v
+            g0, g1 = _pair_conv(x0, x1, b0, b1, spatial + d * 3)
+            g = _joined(tl.where(inside, g0, 0.0), tl.where(inside, g1, 0.0), N1, N2)
+        else:
+            source, u_pads = u + b * u_batch + d * u_channel, u_pad + b * u_length
+            g = _conv(source, spatial + d * 3, t, u_time, u_length, u_pads, period, 3, SHIFT, CIRCULAR, HAS_U_PAD)
+            g = tl.where(_real(t, u_length, u_pads, HAS_U_PAD), g, 0.0)
         re, im, odd_re, odd_im, largest = _transform(g, left, right, twiddle, odd, N1, N2, ROOT)
         tl.store(scales + 2 * row + 1, largest * scale)
         target = magnitude + row * (H + 1) * N2
@@ -89,7 +105,7 @@ def convolve_kernel(
     p, weight, bias, pad, h0, taps, spectrum, magnitude, scales, left, right, twiddle, odd, y,
     D, length, period, p_batch, p_channel, p_time,
     SIDES: tl.constexpr, SHIFT: tl.constexpr, CIRCULAR: tl.constexpr, HAS_PAD: tl.constexpr,
-    N1: tl.constexpr, N2: tl.constexpr, ROOT: tl.constexpr,
+    PAIRED: tl.constexpr, N1: tl.constexpr, N2: tl.constexpr, ROOT: tl.constexpr,
 ):  # fmt: skip
     """Write y = s_2 * T^-1(h_f A), (B, D, L); h0 (D, (H + 1) N2, 2) in the tiles' order."""
     H: tl.constexpr = N1 // 2
@@ -142,10 +158,13 @@ def convolve_kernel(
     c += sign[:, None] * q[None, :] * ROOT
     c *= tl.load(scales + 2 * row)
     t = t1[:, None] * N2 + i2[None, :]
-    pads = pad + b * length
-    s = _conv(
-        p + b * p_batch + (2 * D + d) * p_channel, weight + (2 * D + d) * 3, t, p_time, length, pads, period,
-        3, SHIFT, CIRCULAR, HAS_PAD,
-    )  # fmt: skip
-    s = tl.where(_real(t, length, pads, HAS_PAD), s + tl.load(bias + 2 * D + d), 0.0)
+    pads, gate = pad + b * length, p + b * p_batch + (2 * D + d) * p_channel
+    if PAIRED:
+        m = t1[:, None] * (N2 // 2) + tl.arange(0, N2 // 2)[None, :]
+        x0, x1, b0, b1 = _pairs(gate, m, length // 2, period, CIRCULAR)
+        even, odd_ones = _pair_conv(x0, x1, b0, b1, weight + (2 * D + d) * 3)
+        s = _joined(even, odd_ones, N1, N2) + tl.load(bias + 2 * D + d)
+    else:
+        s = _conv(gate, weight + (2 * D + d) * 3, t, p_time, length, pads, period, 3, SHIFT, CIRCULAR, HAS_PAD)
+        s = tl.where(_real(t, length, pads, HAS_PAD), s + tl.load(bias + 2 * D + d), 0.0)
     tl.store(y + row * length + t, (s * c).to(y.dtype.element_ty), mask=t < length)

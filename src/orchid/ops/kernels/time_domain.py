@@ -54,6 +54,37 @@ def _wrap(t, period, CIRCULAR: tl.constexpr):
 
 
 @triton.jit
+def _pairs(pointer, m, count, period, CIRCULAR: tl.constexpr):
+    """Load bfloat16 positions 2 m and 2 m + 1 of a contiguous row, and the two before them, as two 32-bit words.
+
+    A load shifted by one position is two bytes at a time; a shift by two keeps its words whole.
+    """
+    words = pointer.to(tl.pointer_type(tl.int32))
+    now = tl.load(words + m, mask=m < count, other=0)
+    at = _wrap(m - 1, period // 2, CIRCULAR)
+    before = tl.load(words + at, mask=(at >= 0) & (at < count), other=0)
+    return (
+        (now << 16).to(tl.float32, bitcast=True),
+        (now & -65536).to(tl.float32, bitcast=True),
+        (before << 16).to(tl.float32, bitcast=True),
+        (before & -65536).to(tl.float32, bitcast=True),
+    )
+
+
+@triton.jit
+def _pair_conv(x0, x1, b0, b1, taps):
+    """Return the causal convolution of three taps at the even and the odd positions of ``_pairs``."""
+    w0, w1, w2 = tl.load(taps), tl.load(taps + 1), tl.load(taps + 2)
+    return w2 * x0 + w1 * b1 + w0 * b0, w2 * x1 + w1 * x0 + w0 * b1
+
+
+@triton.jit
+def _joined(even, odd, N1: tl.constexpr, N2: tl.constexpr):
+    """Return even and odd positions (N1, N2 / 2) as one tile (N1, N2)."""
+    return tl.reshape(tl.join(even, odd), (N1, N2))
+
+
+@triton.jit
 def gate_in_kernel(
     p, u, weight, bias, spatial, pad, u_pad, out,
     D, length, u_length, period, n,
