@@ -15,6 +15,7 @@ import triton
 from torch import Tensor
 
 from orchid.ops.kernels.dense_kernels import dense_kernel
+from orchid.ops.kernels.four_step import in_pairs
 
 LENGTHS = (32, 64, 128, 256)
 TAPS = 3
@@ -66,6 +67,6 @@ def convolve(
         p, u, weight, bias, spatial, spectral, pad, u_pad, h0, *tables(n, p.device), y,
         batch * channels, channels, length, u.shape[2], n, *p.stride(), *u.stride(), scale,
         SIDES=spatial.shape[0], SHIFT=shift, CIRCULAR=circular, HAS_PAD=has_pad, HAS_U_PAD=has_u_pad,
-        N=n, ROWS=count, num_warps=4 if n < 128 else 8,
+        PAIRED=in_pairs(p, u, shift=shift, has_pad=has_pad), N=n, ROWS=count, num_warps=4 if n < 128 else 8,
     )  # fmt: skip
     return y

@@ -79,6 +79,12 @@ def tile_order(h0: Tensor, n: int) -> Tensor:
     return torch.stack((tile[..., 0], torch.where(table.conjugate, -tile[..., 1], tile[..., 1])), dim=-1)
 
 
+def in_pairs(p: Tensor, u: Tensor, *, shift: int, has_pad: bool) -> bool:
+    """Return whether two positions can be read as one 32-bit word: even contiguous rows, causal taps, no masks, u = v."""
+    sizes = (p.shape[2], *p.stride()[:2], p.storage_offset())
+    return p.stride(2) == 1 and shift == 0 and not has_pad and u is p and not any(size % 2 for size in sizes)
+
+
 def serves(n: int, taps: int, sides: int, dtype: torch.dtype) -> bool:
     """Return whether these kernels take a layer: bfloat16, the lengths of SPLITS, three taps, not "cross".
 
@@ -118,9 +124,7 @@ def convolve(
     scales = p.new_empty((rows, 2), dtype=torch.float32)
     y = p.new_empty((batch, channels, length))
     matrices = (table.left, table.right, table.twiddle, table.odd)
-    # Two positions are one 32-bit word: contiguous even rows, causal taps, no masks, and u is v.
-    strides = (length, *p.stride()[:2], p.storage_offset())
-    paired = p.stride(2) == 1 and shift == 0 and not has_pad and u is p and not any(s % 2 for s in strides)
+    paired = in_pairs(p, u, shift=shift, has_pad=has_pad)
     constants = {
         "PAIRED": paired, "SIDES": sides, "SHIFT": shift, "CIRCULAR": circular, "HAS_PAD": has_pad,
         "N1": n1, "N2": n2, "ROOT": n1**-0.5, "num_warps": max(1, min(8, n1 // 32)),
