@@ -80,7 +80,7 @@ def tile_order(h0: Tensor, n: int) -> Tensor:
 
 
 def in_pairs(p: Tensor, u: Tensor, *, shift: int, has_pad: bool) -> bool:
-    """Return whether two positions can be read as one 32-bit word: even contiguous rows, causal taps, no masks, u = v."""
+    """Return whether two positions can be read as one 32-bit word: even contiguous rows, causal taps, no masks."""
     sizes = (p.shape[2], *p.stride()[:2], p.storage_offset())
     return p.stride(2) == 1 and shift == 0 and not has_pad and u is p and not any(size % 2 for size in sizes)
 
