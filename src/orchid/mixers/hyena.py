@@ -114,19 +114,19 @@ class Hyena(SequenceMixer):
         self.in_proj = LinearToChannels(d_model, (order + 1) * d_model)
         self.short_conv = ShortConv((order + 1) * d_model, max_length, check_at_least("kernel_size", kernel_size, 1))
         conv1d_init_(self.short_conv)
-        self.filters = nn.ModuleList(
-            HyenaFilter(
-                d_model,
-                max_length,
-                embedding=filter_embedding,
-                width=filter_width,
-                frequency=frequency,
-                direction=direction,
-            )
-            for _ in range(order - 1)
-        )
+        self.filters = nn.ModuleList(self._filter(filter_embedding, filter_width, frequency) for _ in range(order - 1))
         self.out_proj = LinearFromChannels(d_model, d_model)
         self.dropout = nn.Dropout(check_fraction("dropout", dropout))
+
+    def _filter(self, embedding: int, width: int, frequency: float) -> HyenaFilter:
+        return HyenaFilter(
+            self.d_model,
+            self.max_length,
+            embedding=embedding,
+            width=width,
+            frequency=frequency,
+            direction=self.direction,
+        )
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Mix x along its length."""

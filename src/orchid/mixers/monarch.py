@@ -1,21 +1,19 @@
 """Monarch-Mixer (M2): a gated two-sided long convolution with a residual one beside it (Fu et al., 2023)."""
 
-from torch import Tensor, nn
+from torch import Tensor
 
-from orchid.mixers.base import DIRECTIONS, SequenceMixer
-from orchid.mixers.hyena import HyenaFilter, conv1d_init_
-from orchid.nn.mixer import LinearFromChannels, LinearToChannels
-from orchid.nn.short_conv import ShortConv, masked
-from orchid.ops.checks import check_at_least, check_choice, check_flag, check_fraction
+from orchid.mixers.hyena import Hyena
+from orchid.nn.short_conv import masked
+from orchid.ops.checks import check_flag
 
 
-class MonarchMixer(SequenceMixer):
+class MonarchMixer(Hyena):
     """y = W_o (x_2 * (h conv (x_1 * v)) + g conv x): M2's sequence mixer, as in M2-BERT.
 
-    x_1, x_2 and v are projections of x through a short causal convolution; h and g are implicit filters. The long
-    convolution is what M2 writes as Monarch matrices: a DFT of length n = n_1 n_2 is two block-diagonal matrices and a
-    twiddle between permutations, and so is its inverse. M2 is bidirectional in its encoders (``direction="both"``, two
-    filter networks) and causal otherwise. The block-diagonal MLP that goes with it is the model's: ``blocks=4``.
+    Hyena's operator of order 2 with a residual: x_1, x_2 and v are projections of x through a short causal convolution,
+    h and g implicit filters. The long convolution is what M2 writes as Monarch matrices: a DFT of length n = n_1 n_2 is
+    two block-diagonal matrices and a twiddle between permutations, and so is its inverse. M2 is
+    bidirectional in its encoders (``direction="both"``, two filter networks) and causal otherwise. The block-diagonal MLP that goes with it is the model's: ``blocks=4``.
 
     Args:
         d_model: D.
@@ -45,25 +43,19 @@ class MonarchMixer(SequenceMixer):
         direction: str = "both",
         dropout: float = 0.0,
     ) -> None:
-        super().__init__(d_model, max_length)
-        self.direction = check_choice("direction", direction, DIRECTIONS)
-        filters = 2 if check_flag("residual_conv", residual_conv) else 1
-        self.in_proj = LinearToChannels(d_model, 3 * d_model)
-        self.short_conv = ShortConv(3 * d_model, max_length, check_at_least("kernel_size", kernel_size, 1))
-        conv1d_init_(self.short_conv)
-        self.filters = nn.ModuleList(
-            HyenaFilter(
-                d_model,
-                max_length,
-                embedding=filter_embedding,
-                width=filter_width,
-                frequency=frequency,
-                direction=direction,
-            )
-            for _ in range(filters)
+        super().__init__(
+            d_model,
+            max_length,
+            order=2,
+            kernel_size=kernel_size,
+            filter_embedding=filter_embedding,
+            filter_width=filter_width,
+            frequency=frequency,
+            direction=direction,
+            dropout=dropout,
         )
-        self.out_proj = LinearFromChannels(d_model, d_model)
-        self.dropout = nn.Dropout(check_fraction("dropout", dropout))
+        if check_flag("residual_conv", residual_conv):
+            self.filters.append(self._filter(filter_embedding, filter_width, frequency))
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Mix x along its length."""

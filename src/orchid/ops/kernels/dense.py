@@ -15,7 +15,7 @@ import triton
 from torch import Tensor
 
 from orchid.ops.kernels.dense_kernels import dense_kernel
-from orchid.ops.kernels.four_step import in_pairs
+from orchid.ops.kernels.operands import Operands
 
 LENGTHS = (32, 64, 128, 256)
 TAPS = 3
@@ -41,32 +41,15 @@ def serves(n: int, taps: int, sides: int, dtype: torch.dtype) -> bool:
     return n in LENGTHS and taps == TAPS and sides <= 1 and dtype == torch.bfloat16
 
 
-def convolve(
-    p: Tensor,
-    u: Tensor,
-    pad: Tensor,
-    u_pad: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    spatial: Tensor,
-    spectral: Tensor,
-    h0: Tensor,
-    *,
-    n: int,
-    scale: float,
-    shift: int,
-    circular: bool,
-    has_pad: bool,
-    has_u_pad: bool,
-) -> Tensor:
-    """Return y (B, D, L): the forward pass of ``mix``, with the arguments of ``four_step.convolve``."""
-    batch, streams, length = p.shape
-    channels, count = streams // 3, ROWS[n]
-    y = p.new_empty((batch, channels, length))
-    dense_kernel[(triton.cdiv(batch * channels, count),)](
-        p, u, weight, bias, spatial, spectral, pad, u_pad, h0, *tables(n, p.device), y,
-        batch * channels, channels, length, u.shape[2], n, *p.stride(), *u.stride(), scale,
-        SIDES=spatial.shape[0], SHIFT=shift, CIRCULAR=circular, HAS_PAD=has_pad, HAS_U_PAD=has_u_pad,
-        PAIRED=in_pairs(p, u, shift=shift, has_pad=has_pad), N=n, ROWS=count, num_warps=4 if n < 128 else 8,
+def convolve(given: Operands) -> Tensor:
+    """Return y (B, D, L): the forward pass of ``mix``."""
+    p, source, n, count = given.p, given.source, given.n, ROWS[given.n]
+    y = p.new_empty((given.batch, given.channels, given.length))
+    dense_kernel[(triton.cdiv(given.rows, count),)](
+        p, source, given.weight, given.bias, given.spatial, given.spectral,
+        given.address(given.pad), given.address(given.source_pad), given.h0, *tables(n, p.device), y,
+        given.rows, given.channels, given.length, source.shape[2], n, *p.stride(), *source.stride(), given.ortho_scale,
+        SIDES=given.sides, **given.time(), HAS_U_PAD=given.source_pad is not None,
+        PAIRED=given.in_pairs(), N=n, ROWS=count, num_warps=4 if n < 128 else 8,
     )  # fmt: skip
     return y

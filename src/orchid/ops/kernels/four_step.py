@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from orchid.ops.kernels.four_step_kernels import convolve_kernel, spectra_kernel
+from orchid.ops.kernels.operands import Operands
 
 # n: (N1, N2). The first product has H = N1 / 2 rows; no factor may be below 16.
 SPLITS = {512: (32, 16), 1024: (64, 16), 2048: (64, 32), 4096: (128, 32), 8192: (128, 64)}
@@ -79,12 +80,6 @@ def tile_order(h0: Tensor, n: int) -> Tensor:
     return torch.stack((tile[..., 0], torch.where(table.conjugate, -tile[..., 1], tile[..., 1])), dim=-1)
 
 
-def in_pairs(p: Tensor, u: Tensor, *, shift: int, has_pad: bool) -> bool:
-    """Return whether two positions can be read as one 32-bit word: even contiguous rows, causal taps, no masks."""
-    sizes = (p.shape[2], *p.stride()[:2], p.storage_offset())
-    return p.stride(2) == 1 and shift == 0 and not has_pad and u is p and not any(size % 2 for size in sizes)
-
-
 def serves(n: int, taps: int, sides: int, dtype: torch.dtype) -> bool:
     """Return whether these kernels take a layer: bfloat16, the lengths of SPLITS, three taps, not "cross".
 
@@ -94,47 +89,26 @@ def serves(n: int, taps: int, sides: int, dtype: torch.dtype) -> bool:
     return n in SPLITS and taps == TAPS and sides <= 1 and dtype == torch.bfloat16
 
 
-def convolve(
-    p: Tensor,
-    u: Tensor,
-    pad: Tensor,
-    u_pad: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    spatial: Tensor,
-    spectral: Tensor,
-    h0: Tensor,
-    *,
-    n: int,
-    scale: float,
-    shift: int,
-    circular: bool,
-    has_pad: bool,
-    has_u_pad: bool,
-) -> Tensor:
-    """Return y (B, D, L): the forward pass of ``mix``, whose arguments these are.
-
-    ``scale`` is relative to the orthonormal transform: 1 for "ortho", sqrt(n) for "backward".
-    """
-    batch, streams, length = p.shape
-    channels, sides, (n1, n2) = streams // 3, spatial.shape[0], SPLITS[n]
-    rows, table = batch * channels, tables(n, p.device)
+def convolve(given: Operands) -> Tensor:
+    """Return y (B, D, L): the forward pass of ``mix``."""
+    p, source, n, rows, sides = given.p, given.source, given.n, given.rows, given.sides
+    (n1, n2), table = SPLITS[n], tables(n, p.device)
     spectrum = p.new_empty((rows, 2, n1 // 2 + 1, n2), dtype=torch.float16)
     magnitude = p.new_empty((rows, n1 // 2 + 1, n2) if sides else (1,), dtype=torch.float16)
     scales = p.new_empty((rows, 2), dtype=torch.float32)
-    y = p.new_empty((batch, channels, length))
-    matrices = (table.left, table.right, table.twiddle, table.odd)
-    paired = in_pairs(p, u, shift=shift, has_pad=has_pad)
+    y = p.new_empty((given.batch, given.channels, given.length))
+    matrices, pad = (table.left, table.right, table.twiddle, table.odd), given.address(given.pad)
     constants = {
-        "PAIRED": paired, "SIDES": sides, "SHIFT": shift, "CIRCULAR": circular, "HAS_PAD": has_pad,
+        "PAIRED": given.in_pairs(), "SIDES": sides, **given.time(),
         "N1": n1, "N2": n2, "ROOT": n1**-0.5, "num_warps": max(1, min(8, n1 // 32)),
     }  # fmt: skip
     spectra_kernel[(rows,)](
-        p, u, weight, bias, spatial, pad, u_pad, *matrices, spectrum, magnitude, scales,
-        channels, length, u.shape[2], n, *p.stride(), *u.stride(), scale, HAS_U_PAD=has_u_pad, **constants,
+        p, source, given.weight, given.bias, given.spatial, pad, given.address(given.source_pad), *matrices,
+        spectrum, magnitude, scales, given.channels, given.length, source.shape[2], n, *p.stride(), *source.stride(),
+        given.ortho_scale, HAS_U_PAD=given.source_pad is not None, **constants,
     )  # fmt: skip
     convolve_kernel[(rows,)](
-        p, weight, bias, pad, tile_order(h0, n), spectral, spectrum, magnitude, scales, *matrices, y,
-        channels, length, n, *p.stride(), **constants,
+        p, given.weight, given.bias, pad, tile_order(given.h0, n), given.spectral, spectrum, magnitude, scales,
+        *matrices, y, given.channels, given.length, n, *p.stride(), **constants,
     )  # fmt: skip
     return y

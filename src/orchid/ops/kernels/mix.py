@@ -10,13 +10,14 @@ results are the same bits from run to run.
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import triton
 from torch import Tensor
 
 from orchid.ops.kernels import dense, four_step
+from orchid.ops.kernels.operands import Operands
 from orchid.ops.kernels.spectrum import mix_grad_kernel, mix_kernel
 from orchid.ops.kernels.time_domain import (
     condition_grad_kernel,
@@ -31,35 +32,6 @@ TIME_BLOCK, BIN_BLOCK = 1024, 256
 # Programs wanted in a launch that sums over the batch: enough to fill a large GPU.
 PROGRAMS = 2048
 DFT = get_transform("dft")
-
-
-class Shape(NamedTuple):
-    """Sizes, and what the kernels are specialised on."""
-
-    batch: int
-    channels: int
-    length: int
-    u_length: int
-    period: int
-    n: int
-    sides: int
-    taps: int
-    shift: int
-    circular: bool
-
-    @property
-    def bins(self) -> int:
-        """F, the bins of a half spectrum."""
-        return self.n // 2 + 1
-
-    @property
-    def rows(self) -> int:
-        """Pairs of batch and channel."""
-        return self.batch * self.channels
-
-    def time(self) -> dict[str, Any]:
-        """Return the constants of the kernels in time."""
-        return {"K": self.taps, "SHIFT": self.shift, "CIRCULAR": self.circular}
 
 
 def fused_mix(
@@ -123,90 +95,41 @@ def _mix(
     sides: int,
     keep: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    shape = _shape(p, u, weight, period, padding, sides)
-    inner = _inner(period, shape.taps, sides, p.dtype)
-    if inner is not None:
-        y = _within_kernels(inner, shape, p, u, pad, u_pad, weight, bias, spatial, spectral, h0, scale)
-        return y, p.new_empty(0, dtype=torch.float32), p.new_empty(0)
-    spectra, c = _convolved(shape, p, u, pad, u_pad, weight, bias, spatial, spectral, h0, scale)
-    y = p.new_empty((shape.batch, shape.channels, shape.length))
+    given = Operands(p, u, pad, u_pad, weight, bias, spatial, spectral, h0, period, padding, scale)
+    inner = _inner(period, given.taps, sides, p.dtype)
+    if inner is not None:  # nothing is kept, the backward pass computes it again
+        return inner(given), p.new_empty(0, dtype=torch.float32), p.new_empty(0)
+    spectra, c = _convolved(given)
+    y = p.new_empty((given.batch, given.channels, given.length))
     kept = torch.empty_like(y) if keep else p.new_empty(0)
-    gate_out_kernel[(shape.rows, triton.cdiv(shape.length, TIME_BLOCK))](
-        p, weight, bias, c, _pointer(pad, p), y, kept,
-        shape.channels, shape.length, period, shape.n, *p.stride(),
-        **shape.time(), HAS_PAD=pad is not None, KEEP=keep, BLOCK=TIME_BLOCK,
+    gate_out_kernel[(given.rows, triton.cdiv(given.length, TIME_BLOCK))](
+        p, weight, bias, c, given.address(pad), y, kept, given.channels, given.length, period, period, *p.stride(),
+        K=given.taps, **given.time(), KEEP=keep, BLOCK=TIME_BLOCK,
     )  # fmt: skip
     return y, spectra if keep else spectra.new_empty(0), kept
 
 
-def _inner(n: int, taps: int, sides: int, dtype: torch.dtype) -> Callable[..., Tensor] | None:
+def _inner(n: int, taps: int, sides: int, dtype: torch.dtype) -> Callable[[Operands], Tensor] | None:
     """Return the forward pass that has its transforms inside the kernels, where there is one for these settings."""
     return next((m.convolve for m in (dense, four_step) if m.serves(n, taps, sides, dtype)), None)
 
 
-def _within_kernels(
-    inner: Callable[..., Tensor],
-    shape: Shape,
-    p: Tensor,
-    u: Tensor | None,
-    pad: Tensor | None,
-    u_pad: Tensor | None,
-    weight: Tensor,
-    bias: Tensor,
-    spatial: Tensor,
-    spectral: Tensor,
-    h0: Tensor,
-    scale: float,
-) -> Tensor:
-    """Return y with the transforms inside the kernels; nothing is kept, the backward pass computes it again."""
-    source, source_pad = (p, pad) if u is None else (u, u_pad)
-    return inner(
-        p,
-        source,
-        _pointer(pad, p),
-        _pointer(source_pad, p),
-        weight,
-        bias,
-        spatial,
-        spectral,
-        h0,
-        n=shape.n,
-        scale=scale * math.sqrt(shape.n),
-        shift=shape.shift,
-        circular=shape.circular,
-        has_pad=pad is not None,
-        has_u_pad=source_pad is not None,
-    )
-
-
-def _convolved(
-    shape: Shape,
-    p: Tensor,
-    u: Tensor | None,
-    pad: Tensor | None,
-    u_pad: Tensor | None,
-    weight: Tensor,
-    bias: Tensor,
-    spatial: Tensor,
-    spectral: Tensor,
-    h0: Tensor,
-    scale: float,
-) -> tuple[Tensor, Tensor]:
+def _convolved(given: Operands) -> tuple[Tensor, Tensor]:
     """Return the spectra (B, D, 1 + sides, F, 2) and the convolution's output c (B, D, n), float32."""
-    source, source_pad = (p, pad) if u is None else (u, u_pad)
-    signals = p.new_empty((shape.batch, shape.channels, 1 + shape.sides, shape.n), dtype=torch.float32)
-    gate_in_kernel[(shape.rows, triton.cdiv(shape.n, TIME_BLOCK))](
-        p, source, weight, bias, spatial, _pointer(pad, p), _pointer(source_pad, p), signals,
-        shape.channels, shape.length, shape.u_length, shape.period, shape.n, *p.stride(), *source.stride(),
-        SIDES=shape.sides, **shape.time(), HAS_PAD=pad is not None, HAS_U_PAD=source_pad is not None, BLOCK=TIME_BLOCK,
+    p, source, n, sides = given.p, given.source, given.n, given.sides
+    signals = p.new_empty((given.batch, given.channels, 1 + sides, n), dtype=torch.float32)
+    gate_in_kernel[(given.rows, triton.cdiv(n, TIME_BLOCK))](
+        p, source, given.weight, given.bias, given.spatial, given.address(given.pad), given.address(given.source_pad),
+        signals, given.channels, given.length, source.shape[2], n, n, *p.stride(), *source.stride(),
+        SIDES=sides, K=given.taps, **given.time(), HAS_U_PAD=given.source_pad is not None, BLOCK=TIME_BLOCK,
     )  # fmt: skip
-    spectra = torch.view_as_real(DFT.forward(signals, shape.n, "backward"))
-    product = spectra.new_empty((shape.batch, shape.channels, shape.bins, 2))
-    mix_kernel[(shape.rows, triton.cdiv(shape.bins, BIN_BLOCK))](
-        spectra, h0, spectral, product, shape.channels, shape.bins, shape.n, scale,
-        SIDES=shape.sides, K=shape.taps, BLOCK=BIN_BLOCK,
+    spectra = torch.view_as_real(DFT.forward(signals, n, "backward"))
+    product = spectra.new_empty((given.batch, given.channels, given.bins, 2))
+    mix_kernel[(given.rows, triton.cdiv(given.bins, BIN_BLOCK))](
+        spectra, given.h0, given.spectral, product, given.channels, given.bins, n, given.scale,
+        SIDES=sides, K=given.taps, BLOCK=BIN_BLOCK,
     )  # fmt: skip
-    return spectra, DFT.kernel(torch.view_as_complex(product), shape.n)
+    return spectra, DFT.kernel(torch.view_as_complex(product), n)
 
 
 @_mix.register_fake
@@ -239,50 +162,49 @@ def _mix_backward(
     sides: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Return the gradients of p, u (empty without u), weight, bias, spatial, spectral and h0."""
-    shape = _shape(p, u, weight, period, padding, sides)
-    batch, channels, n, taps = shape.batch, shape.channels, shape.n, shape.taps
-    pads = {"HAS_PAD": pad is not None, "BLOCK": TIME_BLOCK}
+    given = Operands(p, u, pad, u_pad, weight, bias, spatial, spectral, h0, period, padding, scale)
+    batch, channels, n, taps, length = given.batch, given.channels, given.n, given.taps, given.length
+    time = {"K": taps, **given.time(), "BLOCK": TIME_BLOCK}
     dy = dy.contiguous()
     if not spectra.numel():
-        spectra, kept = _convolved(shape, p, u, pad, u_pad, weight, bias, spatial, spectral, h0, scale)
+        spectra, kept = _convolved(given)
     dc = spectra.new_empty((batch, channels, n))
-    gate_out_grad_kernel[(shape.rows, triton.cdiv(n, TIME_BLOCK))](
-        p, weight, bias, dy, _pointer(pad, p), dc,
-        channels, shape.length, period, n, *p.stride(), **shape.time(), **pads,
+    gate_out_grad_kernel[(given.rows, triton.cdiv(n, TIME_BLOCK))](
+        p, weight, bias, dy, given.address(pad), dc, channels, length, n, n, *p.stride(), **time,
     )  # fmt: skip
     e = torch.view_as_real(DFT.forward(dc, n, "backward"))
     del dc
-    blocks = triton.cdiv(shape.bins, BIN_BLOCK)
+    blocks = triton.cdiv(given.bins, BIN_BLOCK)
     groups = _divisor(batch, PROGRAMS // (channels * blocks))
     products = torch.empty_like(spectra)
     dh0 = spectra.new_empty((groups, *h0.shape))
     dspectral = spectra.new_empty((groups, blocks, channels, taps))
     mix_grad_kernel[(channels, blocks, groups)](
         spectra, e, h0, spectral, products, dh0, dspectral,
-        channels, shape.bins, n, scale, blocks,
+        channels, given.bins, n, scale, blocks,
         GROUP=batch // groups, SIDES=sides, K=taps, SLOTS=triton.next_power_of_2(taps), BLOCK=BIN_BLOCK,
     )  # fmt: skip
     del e
     grads = DFT.kernel(torch.view_as_complex(products), n)
     del products
-    steps = triton.cdiv(shape.length, TIME_BLOCK)
-    dp = p.new_empty((batch, 3 * channels, shape.length))
+    steps = triton.cdiv(length, TIME_BLOCK)
+    dp = p.new_empty((batch, 3 * channels, length))
     shares = spectra.new_empty((batch, channels, steps, 3, taps + 1))
-    streams_grad_kernel[(shape.rows, steps)](
-        p, weight, bias, dy, kept, grads, _pointer(pad, p), dp, shares,
-        channels, shape.length, period, n, sides, kept.shape[-1], *p.stride(), steps, **shape.time(), **pads,
+    streams_grad_kernel[(given.rows, steps)](
+        p, weight, bias, dy, kept, grads, given.address(pad), dp, shares,
+        channels, length, n, n, sides, kept.shape[-1], *p.stride(), steps, **time,
     )  # fmt: skip
     shares = shares.sum(dim=(0, 2)).transpose(0, 1)  # (3, D, K + 1)
     dweight, dbias = shares[..., :-1].flatten(0, 1), shares[..., -1].flatten()
-    source, source_pad = (p, pad) if u is None else (u, u_pad)
+    source, source_pad = given.source, given.source_pad
     du = dp if u is None else u.new_empty(u.shape)
-    u_steps = triton.cdiv(shape.u_length, TIME_BLOCK)
+    u_steps = triton.cdiv(source.shape[2], TIME_BLOCK)
     dspatial = spectra.new_zeros((batch, channels, u_steps, sides, taps))
     if sides:
-        condition_grad_kernel[(shape.rows, u_steps)](
-            source, spatial, grads, _pointer(source_pad, p), du, dspatial,
-            channels, shape.u_length, period, n, *source.stride(), du.stride(0), u_steps,
-            ADD=u is None, SIDES=sides, **shape.time(), HAS_PAD=source_pad is not None, BLOCK=TIME_BLOCK,
+        condition_grad_kernel[(given.rows, u_steps)](
+            source, spatial, grads, given.address(source_pad), du, dspatial,
+            channels, source.shape[2], n, n, *source.stride(), du.stride(0), u_steps,
+            ADD=u is None, SIDES=sides, **(time | {"HAS_PAD": source_pad is not None}),
         )  # fmt: skip
     dspatial = dspatial.sum(dim=(0, 2)).transpose(0, 1).contiguous()
     return (
@@ -319,28 +241,6 @@ def _backward(ctx: Any, dy: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
 _mix.register_autograd(_backward, setup_context=_setup_context)
 
 
-def _shape(p: Tensor, u: Tensor | None, weight: Tensor, period: int, padding: str, sides: int) -> Shape:
-    batch, streams, length = p.shape
-    taps = weight.shape[1]
-    return Shape(
-        batch=batch,
-        channels=streams // 3,
-        length=length,
-        u_length=length if u is None else u.shape[2],
-        period=period,
-        n=period,
-        sides=sides,
-        taps=taps,
-        shift=taps // 2 if padding == "same" else 0,
-        circular=padding == "circular",
-    )
-
-
 def _divisor(number: int, least: int) -> int:
     """Return the smallest divisor of ``number`` that is at least ``least``, or the number itself."""
     return next((d for d in range(max(1, least), number) if number % d == 0), number)
-
-
-def _pointer(tensor: Tensor | None, like: Tensor) -> Tensor:
-    """Return a tensor whose address the kernel may ignore."""
-    return like if tensor is None else tensor
