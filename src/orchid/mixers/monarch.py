@@ -13,7 +13,8 @@ class MonarchMixer(Hyena):
     Hyena's operator of order 2 with a residual: x_1, x_2 and v are projections of x through a short causal convolution,
     h and g implicit filters. The long convolution is what M2 writes as Monarch matrices: a DFT of length n = n_1 n_2 is
     two block-diagonal matrices and a twiddle between permutations, and so is its inverse. M2 is
-    bidirectional in its encoders (``direction="both"``, two filter networks) and causal otherwise. The block-diagonal MLP that goes with it is the model's: ``blocks=4``.
+    bidirectional in its encoders (``direction="both"``, two filter networks) and causal otherwise. The
+    block-diagonal MLP that goes with it is the model's: ``blocks=4``.
 
     Args:
         d_model: D.
