@@ -89,6 +89,7 @@ class Engine:
         self.sharded = self.config.parallel == "fsdp" and self.accelerator.num_processes > 1
         self._prepare(model)
         self.tensorboard = tensorboard
+        self.board: TensorBoard | None = None
         self.step, self.seconds = 0, 0.0
         self.metrics: dict[str, float] = {}
 
@@ -118,7 +119,8 @@ class Engine:
         self._restore()
         began = time.monotonic() - self.seconds
         main = self.accelerator.is_main_process
-        self.board = TensorBoard(self.folder.tensorboard, self.step) if self.tensorboard and main else None
+        if self.tensorboard and main:
+            self.board = TensorBoard(self.folder.tensorboard, self.step)
         result = None
         with Progress(self.experiment, self.step, main) as progress, self.stopper:
             while self.step < self.config.steps and not self._stop_requested():
