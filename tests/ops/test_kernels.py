@@ -7,7 +7,7 @@ from helpers import assert_close, option_id, reference_mixer, relative_error
 from orchid import OrchidMixer
 
 pytest.importorskip("triton", reason="needs Triton")
-from orchid.ops.kernels import dense, four_step
+from orchid.ops.kernels import mix
 from orchid.ops.kernels.mix import fused_mix
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -175,7 +175,7 @@ class TestTransformsInsideTheKernels:
     """Lengths whose transforms are matrix products: one (dense) or two (four_step)."""
 
     @pytest.mark.parametrize("conditioning", ["static", "phase"])
-    @pytest.mark.parametrize("n", [*dense.LENGTHS, *four_step.SPLITS])
+    @pytest.mark.parametrize("n", [32, 64, 128, 256, 512])
     def test_every_length(self, n: int, conditioning: str) -> None:
         mixer = build(2, n, conditioning=conditioning).bfloat16()
         x = torch.randn(2, n, 2, device=DEVICE, dtype=torch.bfloat16)
@@ -209,17 +209,6 @@ class TestTransformsInsideTheKernels:
         exact.load_state_dict(mixer.state_dict())
         assert torch.isfinite(y).all()
         assert relative_error(y.cpu(), exact(x.double().cpu())) < 2e-2
-
-    def test_tiles_hold_every_bin(self) -> None:
-        """The order of the tiles is a permutation of the half spectrum, with mirror images where rows repeat it."""
-        table = four_step.tables(512, torch.device("cpu"))
-        assert set(table.order.tolist()) == set(range(257))
-        spectrum = torch.view_as_real(torch.fft.rfft(torch.randn(1, 512)))
-        tile = torch.view_as_complex(four_step.tile_order(spectrum, 512)).view(17, 16)
-        full = torch.fft.fft(torch.fft.irfft(torch.view_as_complex(spectrum)))[0]
-        k = torch.arange(17)[:, None] + 32 * torch.arange(16)
-        assert torch.allclose(tile, full[k], atol=1e-4)
-
 
 def test_every_buffer_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     """Buffers that start as NaN change nothing."""

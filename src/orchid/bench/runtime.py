@@ -108,8 +108,10 @@ def _time_entry(entry: Entry, case: dict[str, int], device: torch.device) -> lis
         check_entry(entry, layer, x[:1, : entry.checked_length(length)])
     timed: dict[str, tuple[Callable[[Tensor], Tensor], Tensor, nn.Module]] = {"layer": (layer, x, layer)}
     if isinstance(layer, OrchidMixer):
-        projected = layer.in_proj(x).detach()
-        timed["mixer"] = (lambda p: layer._mix(p, None, None, None), projected, layer)
+        fused = layer._fused(x)
+        projected = (layer.in_proj.product(x) if fused else layer.in_proj(x)).detach()
+        between = layer._fused_mix if fused else layer._mix
+        timed["mixer"] = (lambda p: between(p, None, None, None), projected, layer)
     rows = []
     for what, (function, given, module) in timed.items():
         leaf = given.clone().requires_grad_()

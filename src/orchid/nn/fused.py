@@ -28,7 +28,6 @@ def settings_obstacle(mixer: "OrchidMixer") -> str | None:
     wanted = {
         "order": (mixer.order, 1),
         "transform": (mixer.transform.name, "dft"),
-        "boundary": (mixer.boundary, "circular"),
         "sigma": (mixer.sigma, "identity"),
         "spatial_layers and spectral_layers": ((1, 1) if mixer.conditioning == "static" else layers, (1, 1)),
     }
@@ -70,8 +69,12 @@ def log_once(reason: str) -> None:
 def fused_convolution(
     mixer: "OrchidMixer", p: Tensor, pad: Tensor | None, u: Tensor | None, u_pad: Tensor | None
 ) -> Tensor:
-    """Return what stands between the projections, (B, D, L), of the projected p (B, 3 D, L) and context u (B, D, M)."""
+    """Return what stands between the projections, (B, D, L).
+
+    p (B, 3 D, L) are the projected streams and u (B, D, M) the projected context, without the projection's bias.
+    """
     from orchid.ops.kernels.mix import fused_mix
+    from orchid.ops.kernels.operands import Decay
 
     (stage,) = mixer.stages
     assert isinstance(stage, DataDependentConv) and mixer.short_conv.bias is not None
@@ -83,17 +86,25 @@ def fused_convolution(
         spectral = network.spectral.weights[0]
     else:
         spatial, spectral = weight.new_empty(0, mixer.d_model, mixer.kernel_size), weight[: mixer.d_model].detach()
+    static = stage.static
+    trained = static.kept is None
     return fused_mix(
         p,
         u,
+        mixer.in_proj.bias,
         weight,
         mixer.short_conv.bias,
         spatial,
         spectral,
-        stage.static(),
+        static.filter.hidden() if trained else None,
+        static.filter.output if trained else None,
+        static.delta,
+        static.kept,
         pad=pad,
         u_pad=u_pad,
+        n=mixer.n,
         period=mixer.max_length,
         padding=mixer.short_padding,
         norm=mixer.norm,
+        decay=Decay(*static.filter.decay()),
     )

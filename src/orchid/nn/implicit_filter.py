@@ -16,6 +16,7 @@ HIDDEN_LAYERS = 3
 FREQUENCY = 3.0
 # A channel's kernel falls to 1 % after this share of the half grid: from the slowest channel to the fastest.
 SLOWEST, FASTEST = 1.5, 0.3
+FALL = math.log(100)
 
 
 class ImplicitFilter(nn.Module):
@@ -74,20 +75,33 @@ class ImplicitFilter(nn.Module):
 
     def forward(self) -> Tensor:
         """Return h0 (D, n), at least float32."""
-        n = self.max_length
         output = at_least_float32(self.output)
         with full_precision(output):
-            t = torch.arange(n, device=output.device, dtype=output.dtype)
-            tau = torch.where(t < n - n // 2, t, t - n) * (2 / self.grid)
-            bands = torch.arange(1, self.embedding // 2 + 1, device=t.device, dtype=t.dtype) * math.pi
+            span = torch.linspace(SLOWEST, FASTEST, self.d_model, device=output.device, dtype=output.dtype)
+            decay = torch.exp(self._tau().abs() * (-FALL / span[:, None]))
+            return (output / math.sqrt(self.max_length) @ self.hidden().T) * decay
+
+    def hidden(self) -> Tensor:
+        """Return the network before its output, (n, width)."""
+        tau, frequency = self._tau(), at_least_float32(self.frequency)
+        with full_precision(tau):
+            bands = torch.arange(1, self.embedding // 2 + 1, device=tau.device, dtype=tau.dtype) * math.pi
             angle = tau[:, None] * bands
             z = torch.cat((tau[:, None], angle.cos(), angle.sin()), dim=1)  # (n, embedding)
-            frequency = at_least_float32(self.frequency)
             for weight, bias in zip(self.weights, self.biases, strict=True):
                 z = torch.sin(frequency * (z @ at_least_float32(weight).T + at_least_float32(bias)))
-            span = torch.linspace(SLOWEST, FASTEST, self.d_model, device=t.device, dtype=t.dtype)
-            decay = torch.exp(tau.abs() * (-math.log(100) / span[:, None]))
-            return (output / math.sqrt(n) @ z.T) * decay  # (D, n)
+        return z
+
+    def decay(self) -> tuple[float, float, float, float, float]:
+        """Return unit, span, slope, fall, scale of decay_d(t) / sqrt(n) = scale exp(fall |lag| unit / (span + slope d))."""
+        slope = (FASTEST - SLOWEST) / max(1, self.d_model - 1)
+        return 2 / self.grid, SLOWEST, slope, -FALL, 1 / math.sqrt(self.max_length)
+
+    def _tau(self) -> Tensor:
+        """Return the signed lags in half grids, (n,)."""
+        n, like = self.max_length, at_least_float32(self.output)
+        t = torch.arange(n, device=like.device, dtype=like.dtype)
+        return torch.where(t < n - n // 2, t, t - n) * (2 / self.grid)
 
     def extra_repr(self) -> str:
         """Show sizes in ``print(module)``."""
@@ -143,6 +157,11 @@ class StaticKernel(nn.Module):
     def forward(self) -> Tensor:
         """Return h0_f (D, F), at least float32."""
         return self._spectrum() if self._kept is None else self._kept
+
+    @property
+    def kept(self) -> Tensor | None:
+        """The spectrum of a frozen kernel, (D, F)."""
+        return self._kept
 
     def _apply(self, *arguments: Any, **keywords: Any) -> Self:
         self._kept = None

@@ -45,12 +45,22 @@ class LinearToChannels(nn.Linear):
         weight, bias = self.weight[:out_features], self.bias[:out_features]
         return torch.baddbmm(bias[:, None], weight.expand(x.shape[0], -1, -1), x.transpose(1, 2))
 
+    def product(self, x: Tensor, out_features: int | None = None) -> Tensor:
+        """Return W x^T without the bias, as one matrix product: (B, out, L), stored channel by channel."""
+        product = self.weight[:out_features] @ x.flatten(0, 1).T
+        return product.unflatten(1, x.shape[:2]).transpose(0, 1)
+
 
 class LinearFromChannels(nn.Linear):
     """A linear layer that reads channels first: (B, in, L) -> (B, L, out), with no transposed copy."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Project x."""
+        """Project x; stored channel by channel it is one matrix, else one for each sample."""
+        by_channel = x.transpose(0, 1)
+        if by_channel.is_contiguous():
+            return nn.functional.linear(by_channel.flatten(1).T, self.weight, self.bias).unflatten(
+                0, (x.shape[0], x.shape[2])
+            )
         return torch.baddbmm(self.bias, x.transpose(1, 2), self.weight.T.expand(x.shape[0], -1, -1))
 
 
@@ -206,19 +216,22 @@ class OrchidMixer(nn.Module):
         Returns:
             (B, L, D).
         """
-        x, projected, pad, u, u_pad = self._project(x, mask, context, context_mask)
-        y = self._mix(projected, pad, u, u_pad)
+        fused = self._fused(x)
+        x, projected, pad, u, u_pad = self._project(x, mask, context, context_mask, biased=not fused)
+        y = self._fused_mix(projected, pad, u, u_pad) if fused else self._mix(projected, pad, u, u_pad)
         if self.residual_conv is not None:
             y = y + self.residual_conv(x.transpose(1, 2))
         return self.dropout(self.out_proj(y))
 
     def _mix(self, projected: Tensor, pad: Tensor | None, u: Tensor | None, u_pad: Tensor | None) -> Tensor:
-        """Return what stands between the projections, (B, D, L), by the kernels where they serve."""
-        if self._fused(projected):
-            flat, u_flat = (None if p is None else p.squeeze(1) for p in (pad, u_pad))
-            return fused_convolution(self, projected, flat, u, u_flat)
+        """Return what stands between the projections, (B, D, L)."""
         streams = self._short_convolved(projected, pad, u, u_pad)
         return streams.gates[-1] * self._chain(streams, self.order).v
+
+    def _fused_mix(self, projected: Tensor, pad: Tensor | None, u: Tensor | None, u_pad: Tensor | None) -> Tensor:
+        """Return the same of projections without their bias, by the kernels."""
+        flat, u_flat = (None if p is None else p.squeeze(1) for p in (pad, u_pad))
+        return fused_convolution(self, projected, flat, u, u_flat)
 
     def _fused(self, x: Tensor) -> bool:
         """Return whether the fused kernels take this input; asked for by name they must."""
@@ -388,7 +401,7 @@ class OrchidMixer(nn.Module):
 
     def _streams(self, x: Tensor, mask: Tensor | None, context: Tensor | None, context_mask: Tensor | None) -> Streams:
         """Check, mask, project and short-convolve."""
-        _, projected, pad, u, u_pad = self._project(x, mask, context, context_mask)
+        _, projected, pad, u, u_pad = self._project(x, mask, context, context_mask, biased=True)
         return self._short_convolved(projected, pad, u, u_pad)
 
     def _short_convolved(
@@ -404,11 +417,12 @@ class OrchidMixer(nn.Module):
         return Streams(v, tuple(gates), u, pad, u_pad)
 
     def _project(
-        self, x: Tensor, mask: Tensor | None, context: Tensor | None, context_mask: Tensor | None
+        self, x: Tensor, mask: Tensor | None, context: Tensor | None, context_mask: Tensor | None, *, biased: bool
     ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]:
         """Check, mask and project: x, its streams and their pad, and those of the context, if there is one."""
         x, pad = self._checked("x", x, "mask", mask)
-        projected = self.in_proj(x)
+        project = self.in_proj if biased else self.in_proj.product
+        projected = project(x)
         if context is None:
             if context_mask is not None:
                 raise ValueError("context_mask was given without context")
@@ -418,7 +432,7 @@ class OrchidMixer(nn.Module):
         if context.shape[0] != x.shape[0]:
             raise ValueError(f"context has batch {context.shape[0]}; expected that of x, {x.shape[0]}")
         context, u_pad = self._checked("context", context, "context_mask", context_mask)
-        return x, projected, pad, self.in_proj(context, self.d_model), u_pad
+        return x, projected, pad, project(context, self.d_model), u_pad
 
     def _checked(self, name: str, x: Tensor, mask_name: str, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
         check_sequence(name, x, self.d_model, self.max_length)

@@ -169,6 +169,16 @@ class DCT:
         return like.new_full((n,), math.sqrt(2.0 / n)).masked_fill(k == 0, math.sqrt(1.0 / n))
 
 
+def complex_dft(x: Tensor) -> Tensor:
+    """Return the unscaled DFT of complex rows (..., n, 2), stored as pairs of floats."""
+    return torch.view_as_real(torch.fft.fft(torch.view_as_complex(x)))
+
+
+def inverse_complex_dft(x_f: Tensor) -> Tensor:
+    """Return the unscaled inverse DFT of complex rows (..., n, 2): n times the inverse of ``complex_dft``."""
+    return torch.view_as_real(torch.fft.ifft(torch.view_as_complex(x_f), norm="forward"))
+
+
 TRANSFORMS: dict[str, Transform] = {"dft": DFT(), "dct": DCT()}
 
 

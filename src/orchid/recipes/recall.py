@@ -43,7 +43,7 @@ MODELS = {
     "h3": Model(3e-3, "h3"),
     "hyena": Model(3e-3, "hyena"),
     "mamba": Model(1e-2, "mamba"),
-    "monarch": Model(3e-3, "monarch"),
+    "monarch": Model(1e-3, "monarch"),
     "performer": Model(3e-3, "performer", positions="learned"),
     "s4": Model(1e-2, "s4"),
 }

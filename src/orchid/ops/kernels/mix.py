@@ -1,81 +1,93 @@
 """The fused layer between its projections, as one differentiable operator: Triton kernels around the library's FFT.
 
-Forward:  gate_in -> FFT -> mix -> inverse FFT -> gate_out.
-Backward: gate_out_grad -> FFT -> mix_grad -> inverse FFTs -> streams_grad, condition_grad.
+Forward:  signals -> FFT -> mix -> inverse FFT -> gate.
+Backward: signals (with dc) -> FFT -> mix_grad -> inverse FFT -> streams_grad.
 
-Kept for the backward pass: the projected streams, the spectra of a and of the conditioning sequences (float32), and the
-convolution's output in the dtype of the streams. Everything else is computed again. All sums have a fixed order: the
-results are the same bits from run to run.
+Both go through the channels in chunks. What stands between the kernels, the static kernel's spectrum included, exists
+for one chunk at a time: the scratch is small, and where a chunk fits the GPU's cache its passes do not reach memory.
+Only the projected streams are kept for the backward pass; the rest is computed again. All sums have a fixed
+order: the results are the same bits from run to run.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 import triton
 from torch import Tensor
 
-from orchid.ops.kernels import dense, four_step
-from orchid.ops.kernels.operands import Operands
+from orchid.ops.kernels.operands import Decay, Operands
 from orchid.ops.kernels.spectrum import mix_grad_kernel, mix_kernel
-from orchid.ops.kernels.time_domain import (
-    condition_grad_kernel,
-    gate_in_kernel,
-    gate_out_grad_kernel,
-    gate_out_kernel,
-    streams_grad_kernel,
-)
-from orchid.ops.transforms import get_transform
+from orchid.ops.kernels.static_kernel import static_grad_kernel, static_kernel
+from orchid.ops.kernels.time_domain import gate_kernel, signals_kernel
+from orchid.ops.kernels.time_gradients import context_grad_kernel, streams_grad_kernel
+from orchid.ops.transforms import complex_dft, inverse_complex_dft
 
-TIME_BLOCK, BIN_BLOCK = 1024, 256
-# Programs wanted in a launch that sums over the batch: enough to fill a large GPU.
+# Elements (channels x batch x n) of a chunk.
+CHUNK = 2**24
+# Pairs of positions and bins a program takes at a time, in the forward and in the backward pass.
+TIME_BLOCK, TIME_GRAD_BLOCK, BIN_BLOCK, BIN_GRAD_BLOCK = 512, 128, 256, 128
+# Pairs of channels and lags of the static kernel a program takes at a time.
+STATIC_PAIRS, LAG_BLOCK = 16, 128
+# Programs wanted in a launch whose programs sum: enough to fill a large GPU.
 PROGRAMS = 2048
-DFT = get_transform("dft")
 
 
 def fused_mix(
     p: Tensor,
     u: Tensor | None,
+    offset: Tensor,
     weight: Tensor,
     bias: Tensor,
     spatial: Tensor,
     spectral: Tensor,
-    h0_f: Tensor,
+    hidden: Tensor | None,
+    output: Tensor | None,
+    delta: Tensor,
+    static: Tensor | None,
     *,
     pad: Tensor | None,
     u_pad: Tensor | None,
+    n: int,
     period: int,
     padding: str,
     norm: str,
+    decay: Decay,
 ) -> Tensor:
     """Return y = s_2 * ((h0 + hx(u)) conv (s_1 * v)), with v, s_1, s_2 the short-convolved thirds of p.
 
     Args:
-        p: (B, 3 D, L), the projected streams v, s_1, s_2, before their masks and short convolutions.
-        u: (B, D, M), the conditioning sequence; None is the first third of p.
+        p: (B, 3 D, L), the projected streams v, s_1, s_2 before the projection's bias, masks and short convolutions.
+        u: (B, D, M), the conditioning sequence, likewise; None is the first third of p.
+        offset: (3 D,), the projection's bias.
         weight: (3 D, K), taps of the short convolutions.
         bias: (3 D,).
         spatial: (sides, D, K), taps of Conv1d_t: none (static), one (phase) or two (cross: key, query).
         spectral: (D, K), taps of Conv1d_f; not read when static.
-        h0_f: (D, n / 2 + 1) complex, the static kernel's spectrum.
+        hidden: (n, W), the static kernel's network before its output; None where ``static`` is given.
+        output: (D, W), that output.
+        delta: (D,), the tap added to the spectrum.
+        static: (D, n / 2 + 1) complex, the spectrum h0_f of these, where the layer is frozen.
         pad: (B, L) bool, True at masked positions, or None.
         u_pad: likewise (B, M) beside ``u``.
-        period: N, the circle's length; the transform is circular, n = N.
+        n: transform length.
+        period: N, the circle of the short convolutions.
         padding: "causal", "same" or "circular".
         norm: of the conditioning network's transform.
+        decay: of the static kernel.
 
     Returns:
-        (B, D, L) in the dtype of p.
+        (B, D, L) in the dtype of p, stored channel by channel.
     """
-    sides = spatial.shape[0]
-    scale = 1 / math.sqrt(period) if norm == "ortho" else 1.0
-    tensors = [weight, bias, spatial, spectral]
-    weight, bias, spatial, spectral = (t.float().contiguous() for t in tensors)
-    h0 = torch.view_as_real(h0_f).contiguous()
-    keep = torch.is_grad_enabled() and any(t.requires_grad for t in (p, weight, bias, spatial, spectral, h0))
-    y, _, _ = _mix(p, u, pad, u_pad, weight, bias, spatial, spectral, h0, period, padding, scale, sides, keep)
-    return y
+    scale = 1 / math.sqrt(n) if norm == "ortho" else 1.0
+    kept = None if static is None else torch.view_as_real(static).contiguous()
+    pad, u_pad = (None if t is None else t.contiguous().view(torch.uint8) for t in (pad, u_pad))
+    result: Tensor = _mix(
+        p, u, pad, u_pad, offset, weight, bias, spatial, spectral, hidden, output, delta, kept,
+        n, period, padding, scale, list(decay),
+    )  # fmt: skip
+    return result
 
 
 @torch.library.custom_op("orchid::mix", mutates_args=())
@@ -84,62 +96,55 @@ def _mix(
     u: Tensor | None,
     pad: Tensor | None,
     u_pad: Tensor | None,
+    offset: Tensor,
     weight: Tensor,
     bias: Tensor,
     spatial: Tensor,
     spectral: Tensor,
-    h0: Tensor,
+    hidden: Tensor | None,
+    output: Tensor | None,
+    delta: Tensor,
+    static: Tensor | None,
+    n: int,
     period: int,
     padding: str,
     scale: float,
-    sides: int,
-    keep: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
-    given = Operands(p, u, pad, u_pad, weight, bias, spatial, spectral, h0, period, padding, scale)
-    inner = _inner(period, given.taps, sides, p.dtype)
-    if inner is not None:  # nothing is kept, the backward pass computes it again
-        return inner(given), p.new_empty(0, dtype=torch.float32), p.new_empty(0)
-    spectra, c = _convolved(given)
-    y = p.new_empty((given.batch, given.channels, given.length))
-    kept = torch.empty_like(y) if keep else p.new_empty(0)
-    gate_out_kernel[(given.rows, triton.cdiv(given.length, TIME_BLOCK))](
-        p, weight, bias, c, given.address(pad), y, kept, given.channels, given.length, period, period, *p.stride(),
-        K=given.taps, **given.time(), KEEP=keep, BLOCK=TIME_BLOCK,
+    decay: list[float],
+) -> Tensor:
+    given = Operands(
+        p, u, pad, u_pad, offset, weight, bias, spatial, spectral, hidden, output, delta, static,
+        n, period, padding, scale, Decay(*decay),
     )  # fmt: skip
-    return y, spectra if keep else spectra.new_empty(0), kept
-
-
-def _inner(n: int, taps: int, sides: int, dtype: torch.dtype) -> Callable[[Operands], Tensor] | None:
-    """Return the forward pass that has its transforms inside the kernels, where there is one for these settings."""
-    return next((m.convolve for m in (dense, four_step) if m.serves(n, taps, sides, dtype)), None)
-
-
-def _convolved(given: Operands) -> tuple[Tensor, Tensor]:
-    """Return the spectra (B, D, 1 + sides, F, 2) and the convolution's output c (B, D, n), float32."""
-    p, source, n, sides = given.p, given.source, given.n, given.sides
-    signals = p.new_empty((given.batch, given.channels, 1 + sides, n), dtype=torch.float32)
-    gate_in_kernel[(given.rows, triton.cdiv(n, TIME_BLOCK))](
-        p, source, given.weight, given.bias, given.spatial, given.address(given.pad), given.address(given.source_pad),
-        signals, given.channels, given.length, source.shape[2], n, n, *p.stride(), *source.stride(),
-        SIDES=sides, K=given.taps, **given.time(), HAS_U_PAD=given.source_pad is not None, BLOCK=TIME_BLOCK,
-    )  # fmt: skip
-    spectra = torch.view_as_real(DFT.forward(signals, n, "backward"))
-    product = spectra.new_empty((given.batch, given.channels, given.bins, 2))
-    mix_kernel[(given.rows, triton.cdiv(given.bins, BIN_BLOCK))](
-        spectra, given.h0, given.spectral, product, given.channels, given.bins, n, given.scale,
-        SIDES=sides, K=given.taps, BLOCK=BIN_BLOCK,
-    )  # fmt: skip
-    return spectra, DFT.kernel(torch.view_as_complex(product), n)
+    batch, length = given.batch, given.length
+    y = _by_channel(p, given.channels, length)
+    signals = _scratch(given, 1 + given.sides)
+    time, paired, block = given.time(), given.in_pairs(p), _block(length, TIME_BLOCK)
+    bins = _block(n + 2, BIN_BLOCK)
+    blocks = triton.cdiv(n // 2 + 1, bins)
+    for first, last in _chunks(given):
+        pairs = (last - first + 1) // 2
+        groups = _groups(batch, pairs * blocks)
+        spectra = _spectra(given, first, pairs, signals, None)
+        products = signals.view(-1, batch, n, 2)[:pairs]  # the signals have been read
+        mix_kernel[(pairs, blocks, groups)](
+            spectra, _static_spectra(given, first, last), delta, spectral, products,
+            first, given.channels, batch, n, scale / 2, 0.25 / n,
+            KEPT=static is not None, GROUP=batch // groups, SIDES=given.sides, K=given.taps,
+            BLOCK=bins, num_warps=_warps(bins),
+        )  # fmt: skip
+        del spectra
+        c = inverse_complex_dft(products)
+        gate_kernel[(pairs * batch, triton.cdiv(length, 2 * block))](
+            p, offset, weight, bias, c, given.address(pad), y, first, given.channels, batch, length,
+            period, n, *p.stride(), *y.stride()[:2],
+            **time, HAS_PAD=pad is not None, PAIRED=paired, BLOCK=block, num_warps=_warps(block),
+        )  # fmt: skip
+    return y
 
 
 @_mix.register_fake
-def _(p, u, pad, u_pad, weight, bias, spatial, spectral, h0, period, padding, scale, sides, keep):  # type: ignore[no-untyped-def]
-    batch, streams, length = p.shape
-    y = p.new_empty((batch, streams // 3, length))
-    if not keep or _inner(period, weight.shape[1], sides, p.dtype) is not None:
-        return y, p.new_empty(0, dtype=torch.float32), p.new_empty(0)
-    spectra = p.new_empty((batch, streams // 3, 1 + sides, period // 2 + 1, 2), dtype=torch.float32)
-    return y, spectra, torch.empty_like(y)
+def _(p, u, pad, u_pad, offset, weight, bias, spatial, spectral, hidden, output, delta, static, n, *settings):  # type: ignore[no-untyped-def]
+    return _by_channel(p, p.shape[1] // 3, p.shape[2])
 
 
 @torch.library.custom_op("orchid::mix_backward", mutates_args=())
@@ -149,98 +154,235 @@ def _mix_backward(
     u: Tensor | None,
     pad: Tensor | None,
     u_pad: Tensor | None,
+    offset: Tensor,
     weight: Tensor,
     bias: Tensor,
     spatial: Tensor,
     spectral: Tensor,
-    h0: Tensor,
-    spectra: Tensor,
-    kept: Tensor,
+    hidden: Tensor | None,
+    output: Tensor | None,
+    delta: Tensor,
+    static: Tensor | None,
+    n: int,
     period: int,
     padding: str,
     scale: float,
-    sides: int,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Return the gradients of p, u (empty without u), weight, bias, spatial, spectral and h0."""
-    given = Operands(p, u, pad, u_pad, weight, bias, spatial, spectral, h0, period, padding, scale)
-    batch, channels, n, taps, length = given.batch, given.channels, given.n, given.taps, given.length
-    time = {"K": taps, **given.time(), "BLOCK": TIME_BLOCK}
-    dy = dy.contiguous()
-    if not spectra.numel():
-        spectra, kept = _convolved(given)
-    dc = spectra.new_empty((batch, channels, n))
-    gate_out_grad_kernel[(given.rows, triton.cdiv(n, TIME_BLOCK))](
-        p, weight, bias, dy, given.address(pad), dc, channels, length, n, n, *p.stride(), **time,
+    decay: list[float],
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Return the gradients of p, u, offset, weight, bias, spatial, spectral, hidden, output and delta.
+
+    Those of absent arguments are empty.
+    """
+    given = Operands(
+        p, u, pad, u_pad, offset, weight, bias, spatial, spectral, hidden, output, delta, static,
+        n, period, padding, scale, Decay(*decay),
     )  # fmt: skip
-    e = torch.view_as_real(DFT.forward(dc, n, "backward"))
-    del dc
-    blocks = triton.cdiv(given.bins, BIN_BLOCK)
-    groups = _divisor(batch, PROGRAMS // (channels * blocks))
-    products = torch.empty_like(spectra)
-    dh0 = spectra.new_empty((groups, *h0.shape))
-    dspectral = spectra.new_empty((groups, blocks, channels, taps))
-    mix_grad_kernel[(channels, blocks, groups)](
-        spectra, e, h0, spectral, products, dh0, dspectral,
-        channels, given.bins, n, scale, blocks,
-        GROUP=batch // groups, SIDES=sides, K=taps, SLOTS=triton.next_power_of_2(taps), BLOCK=BIN_BLOCK,
-    )  # fmt: skip
-    del e
-    grads = DFT.kernel(torch.view_as_complex(products), n)
-    del products
-    steps = triton.cdiv(length, TIME_BLOCK)
-    dp = p.new_empty((batch, 3 * channels, length))
-    shares = spectra.new_empty((batch, channels, steps, 3, taps + 1))
-    streams_grad_kernel[(given.rows, steps)](
-        p, weight, bias, dy, kept, grads, given.address(pad), dp, shares,
-        channels, length, n, n, sides, kept.shape[-1], *p.stride(), steps, **time,
-    )  # fmt: skip
-    shares = shares.sum(dim=(0, 2)).transpose(0, 1)  # (3, D, K + 1)
-    dweight, dbias = shares[..., :-1].flatten(0, 1), shares[..., -1].flatten()
-    source, source_pad = given.source, given.source_pad
-    du = dp if u is None else u.new_empty(u.shape)
-    u_steps = triton.cdiv(source.shape[2], TIME_BLOCK)
-    dspatial = spectra.new_zeros((batch, channels, u_steps, sides, taps))
-    if sides:
-        condition_grad_kernel[(given.rows, u_steps)](
-            source, spatial, grads, given.address(source_pad), du, dspatial,
-            channels, source.shape[2], n, n, *source.stride(), du.stride(0), u_steps,
-            ADD=u is None, SIDES=sides, **(time | {"HAS_PAD": source_pad is not None}),
+    batch, channels, sides, taps = given.batch, given.channels, given.sides, given.taps
+    dp = _by_channel(p, 3 * channels, given.length)
+    du = p.new_empty(0) if u is None else _by_channel(u, channels, u.shape[2])
+    own = sides if u is None else 0
+    sums = _Sums(given, given.length, 3 * (taps + 1) + 3 + own * taps)
+    u_sums = _Sums(given, given.source.shape[2], sides * taps + 1)
+    lags = triton.cdiv(n, LAG_BLOCK)
+    dhidden = delta.new_empty(0) if hidden is None else torch.zeros_like(hidden)
+    shares = dhidden.new_empty(0) if output is None else dhidden.new_empty((lags, *output.shape))
+    ddelta = torch.zeros_like(delta, dtype=torch.float32)
+    signals = _scratch(given, 2 + sides)
+    bins = _block(n + 2, BIN_GRAD_BLOCK)
+    blocks = triton.cdiv(n // 2 + 1, bins)
+    spectral_sums = []
+    for first, last in _chunks(given):
+        pairs = (last - first + 1) // 2
+        groups = _groups(batch, pairs * blocks)
+        spectra = _spectra(given, first, pairs, signals, dy)
+        products = signals[:pairs]  # the signals have been read
+        dstatic = spectra.new_empty((groups, pairs, n, 2))
+        partial = spectra.new_empty((groups, blocks, pairs, 2, taps))
+        mix_grad_kernel[(pairs, blocks, groups)](
+            spectra, _static_spectra(given, first, last), delta, spectral, products, dstatic, partial,
+            first, channels, batch, n, scale / 2, 0.25 / n,
+            KEPT=static is not None, GROUP=batch // groups, SIDES=sides, K=taps, BLOCK=bins,
+            num_warps=max(1, bins // 32),
         )  # fmt: skip
-    dspatial = dspatial.sum(dim=(0, 2)).transpose(0, 1).contiguous()
+        del spectra
+        if sides:
+            spectral_sums.append(partial.sum(dim=(0, 1)))
+        if hidden is not None and output is not None:
+            rows = inverse_complex_dft(dstatic.sum(dim=0) if groups > 1 else dstatic)
+            static_grad_kernel[(lags,)](
+                rows, hidden, output, dhidden, shares, ddelta, first, last, n, hidden.shape[1], channels, *given.decay,
+                WIDTH=_width(hidden), PAIRS=STATIC_PAIRS, STEPS=triton.cdiv(pairs, STATIC_PAIRS), BLOCK=LAG_BLOCK,
+            )  # fmt: skip
+        grads = inverse_complex_dft(products)
+        _streams_grad(given, first, pairs, dy, grads, dp, sums, own)
+        if u is not None:
+            _context_grad(given, first, pairs, grads, du, u_sums)
+        del grads
+    doffset, dweight, dbias, dspatial = _parameter_grads(given, sums.total(), u_sums.total() if u is not None else None)
+    dspectral = torch.cat(spectral_sums).flatten(0, 1)[:channels] if sides else torch.zeros_like(spectral)
+    doutput = shares if output is None else shares.sum(dim=0).to(output.dtype)
     return (
-        dp,
-        p.new_empty(0) if u is None else du,
-        dweight.contiguous(),
-        dbias.contiguous(),
-        dspatial,
-        dspectral.sum(dim=(0, 1)) if sides else torch.zeros_like(spectral),
-        dh0.sum(dim=0),
-    )
+        dp, du, doffset, dweight, dbias, dspatial, dspectral.to(spectral.dtype), dhidden, doutput, ddelta.to(delta.dtype)
+    )  # fmt: skip
 
 
 @_mix_backward.register_fake
-def _(dy, p, u, pad, u_pad, weight, bias, spatial, spectral, h0, spectra, kept, period, padding, scale, sides):  # type: ignore[no-untyped-def]
-    du = p.new_empty(0) if u is None else u.new_empty(u.shape)
-    small = [torch.empty_like(t) for t in (weight, bias, spatial, spectral, h0)]
-    return (p.new_empty(p.shape), du, *small)
+def _(dy, p, u, pad, u_pad, offset, weight, bias, spatial, spectral, hidden, output, delta, static, n, *settings):  # type: ignore[no-untyped-def]
+    du = p.new_empty(0) if u is None else _by_channel(u, u.shape[1], u.shape[2])
+    dhidden = delta.new_empty(0) if hidden is None else torch.empty_like(hidden)
+    doutput = dhidden.new_empty(0) if output is None else torch.empty_like(output)
+    small = [torch.empty_like(t) for t in (offset, weight, bias, spatial, spectral)]
+    return (_by_channel(p, p.shape[1], p.shape[2]), du, *small, dhidden, doutput, torch.empty_like(delta))
 
 
-def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
-    *tensors, ctx.period, ctx.padding, ctx.scale, ctx.sides, _ = inputs
-    _, spectra, kept = output
-    ctx.save_for_backward(*tensors, spectra, kept)
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    *tensors, n, period, padding, scale, decay = inputs
+    ctx.save_for_backward(*tensors)
+    ctx.settings = (n, period, padding, scale, decay)
 
 
-def _backward(ctx: Any, dy: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-    p, u, pad, u_pad, *rest = ctx.saved_tensors
-    settings = (ctx.period, ctx.padding, ctx.scale, ctx.sides)
-    dp, du, *small = _mix_backward(dy, p, u, pad, u_pad, *rest, *settings)
-    return dp, None if u is None else du, None, None, *small, None, None, None, None, None
+def _backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+    p, u, pad, u_pad, *_, hidden, output, _, _ = ctx.saved_tensors
+    dp, du, *small, dhidden, doutput, ddelta = _mix_backward(dy, *ctx.saved_tensors, *ctx.settings)
+    fixed = hidden is None
+    return (
+        dp, None if u is None else du, None, None, *small,
+        None if fixed else dhidden, None if fixed else doutput, None if fixed else ddelta,
+        *[None] * 6,
+    )  # fmt: skip
 
 
 _mix.register_autograd(_backward, setup_context=_setup_context)
 
 
-def _divisor(number: int, least: int) -> int:
-    """Return the smallest divisor of ``number`` that is at least ``least``, or the number itself."""
-    return next((d for d in range(max(1, least), number) if number % d == 0), number)
+class _Sums:
+    """The sums of programs that go through the blocks of a channel's positions: (pairs, parts, 2, count)."""
+
+    def __init__(self, given: Operands, length: int, count: int) -> None:
+        pairs = (given.channels + 1) // 2
+        self.channels, self.block = given.channels, _block(length, TIME_GRAD_BLOCK)
+        self.blocks = triton.cdiv(length, 2 * self.block)
+        items = given.batch * self.blocks
+        self.steps = max(1, min(64, pairs * items // PROGRAMS))
+        self.parts = triton.cdiv(items, self.steps)
+        self.partial = given.p.new_empty((pairs, self.parts, 2, count), dtype=torch.float32)
+
+    def total(self) -> Tensor:
+        """Return the sums of every channel, (D, count)."""
+        return self.partial.sum(dim=1).flatten(0, 1)[: self.channels]
+
+
+def _by_channel(like: Tensor, channels: int, length: int) -> Tensor:
+    """Return an empty (B, channels, length) stored channel by channel: for the projections one matrix, not B."""
+    return like.new_empty((channels, like.shape[0], length)).transpose(0, 1)
+
+
+def _step(given: Operands) -> int:
+    """Return the channels of a chunk, an even number."""
+    return max(2, min(given.channels + given.channels % 2, CHUNK // (given.batch * given.n) // 2 * 2))
+
+
+def _chunks(given: Operands) -> Iterator[tuple[int, int]]:
+    """Yield first and last channels."""
+    for first in range(0, given.channels, _step(given)):
+        yield first, min(first + _step(given), given.channels)
+
+
+def _scratch(given: Operands, rows: int) -> Tensor:
+    """Return room for the complex rows of a chunk, (pairs, B, rows, n, 2)."""
+    return given.p.new_empty((_step(given) // 2, given.batch, rows, given.n, 2), dtype=torch.float32)
+
+
+def _groups(batch: int, programs: int) -> int:
+    """Return how many groups the samples fall into, so that there are PROGRAMS or so: a divisor of the batch."""
+    least = max(1, PROGRAMS // programs)
+    return next((d for d in range(least, batch) if batch % d == 0), batch)
+
+
+def _block(length: int, most: int) -> int:
+    """Return a power of two of pairs of positions, not many more than the length has."""
+    return min(most, triton.next_power_of_2(max(32, triton.cdiv(length, 2))))
+
+
+def _warps(block: int) -> int:
+    return max(1, min(4, block // 64))
+
+
+def _width(hidden: Tensor) -> int:
+    return triton.next_power_of_2(max(16, hidden.shape[1]))
+
+
+def _spectra(given: Operands, first: int, pairs: int, signals: Tensor, dy: Tensor | None) -> Tensor:
+    """Return the spectra (pairs, B, rows, n, 2) of a, of the conditioning sequences, and with dy of dc."""
+    p, source, n = given.p, given.source, given.n
+    grad, block = p if dy is None else dy, _block(n, TIME_BLOCK if dy is None else TIME_BLOCK // 2)
+    signals_kernel[(pairs * given.batch, triton.cdiv(n, 2 * block))](
+        p, source, grad, given.offset, given.weight, given.bias, given.spatial,
+        given.address(given.pad), given.address(given.source_pad), signals,
+        first, given.channels, given.batch, given.length, source.shape[2], given.period, n,
+        *p.stride(), *source.stride(), *grad.stride(),
+        SIDES=given.sides, GRAD=dy is not None, **given.time(),
+        HAS_PAD=given.pad is not None, HAS_U_PAD=given.source_pad is not None,
+        PAIRED=given.in_pairs(p, grad), U_PAIRED=given.in_pairs(source), BLOCK=block, num_warps=_warps(block),
+    )  # fmt: skip
+    return complex_dft(signals[:pairs])
+
+
+def _static_spectra(given: Operands, first: int, last: int) -> Tensor:
+    """Return T h0 of a chunk's channels, or what is kept of all."""
+    if given.static is not None:
+        return given.static
+    hidden, output = given.hidden, given.output
+    assert hidden is not None and output is not None
+    pairs = (last - first + 1) // 2
+    rows = hidden.new_empty((pairs, given.n, 2))
+    static_kernel[(triton.cdiv(pairs, STATIC_PAIRS), triton.cdiv(given.n, LAG_BLOCK))](
+        hidden, output, rows, first, last, given.n, hidden.shape[1], *given.decay,
+        WIDTH=_width(hidden), PAIRS=STATIC_PAIRS, BLOCK=LAG_BLOCK,
+    )  # fmt: skip
+    return complex_dft(rows)
+
+
+def _streams_grad(
+    given: Operands, first: int, pairs: int, dy: Tensor, grads: Tensor, dp: Tensor, sums: _Sums, sides: int
+) -> None:
+    """Write a chunk's part of dp and of the sums."""
+    p = given.p
+    streams_grad_kernel[(pairs, sums.parts)](
+        p, dy, given.offset, given.weight, given.bias, given.spatial, grads, given.address(given.pad), dp,
+        sums.partial[first // 2 :],
+        first, given.channels, given.batch, given.length, given.period, given.n, sums.blocks,
+        *p.stride(), *dy.stride(), *dp.stride()[:2],
+        ROWS=2 + given.sides, SIDES=sides, **given.time(), HAS_PAD=given.pad is not None,
+        PAIRED=given.in_pairs(p, dy), STEPS=sums.steps, BLOCK=sums.block, num_warps=max(1, sums.block // 32),
+    )  # fmt: skip
+
+
+def _context_grad(given: Operands, first: int, pairs: int, grads: Tensor, du: Tensor, sums: _Sums) -> None:
+    """Write a chunk's part of du and of the sums."""
+    u = given.source
+    context_grad_kernel[(pairs, sums.parts)](
+        u, given.offset, given.bias, given.spatial, grads, given.address(given.u_pad), du, sums.partial[first // 2 :],
+        first, given.channels, given.batch, u.shape[2], given.period, given.n, sums.blocks,
+        *u.stride(), *du.stride()[:2],
+        ROWS=2 + given.sides, SIDES=given.sides, **given.time(), HAS_PAD=given.u_pad is not None,
+        PAIRED=given.in_pairs(u), STEPS=sums.steps, BLOCK=sums.block, num_warps=max(1, sums.block // 32),
+    )  # fmt: skip
+
+
+def _parameter_grads(given: Operands, sums: Tensor, u_sums: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return the gradients of offset, weight, bias and spatial from the sums of every channel."""
+    channels, taps, sides = given.channels, given.taps, given.sides
+    roles = sums[:, : 3 * (taps + 1)].unflatten(1, (3, taps + 1)).transpose(0, 1).reshape(3 * channels, taps + 1)
+    doffset = sums[:, 3 * (taps + 1) : 3 * (taps + 1) + 3].T.reshape(-1)
+    dspatial = sums[:, 3 * (taps + 1) + 3 :]
+    if u_sums is not None:
+        dspatial = u_sums[:, :-1]
+        doffset[:channels] += u_sums[:, -1]
+    dspatial = dspatial.reshape(channels, sides, taps).transpose(0, 1)
+    return (
+        doffset.to(given.offset.dtype),
+        roles[:, :-1].to(given.weight.dtype, memory_format=torch.contiguous_format, copy=True),
+        roles[:, -1].to(given.bias.dtype, copy=True),
+        dspatial.to(given.spatial.dtype, memory_format=torch.contiguous_format, copy=True),
+    )

@@ -1,41 +1,63 @@
 """What every launch of the fused layer reads: its tensors, its sizes, and what kernels are specialised on."""
 
-import math
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
+
+
+class Decay(NamedTuple):
+    """The decay of the static kernel, scale exp(fall |lag| unit / (span + slope d)): ``ImplicitFilter`` has it."""
+
+    unit: float
+    span: float
+    slope: float
+    fall: float
+    scale: float
 
 
 class Operands(NamedTuple):
     """The arguments of ``mix.fused_mix`` as the kernels take them.
 
     Attributes:
-        p: (B, 3 D, L), the projected streams.
-        u: (B, D, M), the conditioning sequence; None is the first third of p.
-        pad: (B, L) bool or None.
-        u_pad: (B, M) bool or None, beside ``u``.
+        p: (B, 3 D, L), the projected streams without their bias.
+        u: (B, D, M), the conditioning sequence, likewise; None is the first third of p.
+        pad: (B, L) uint8 or None.
+        u_pad: (B, M) uint8 or None, beside ``u``.
+        offset: (3 D,) float32, the projection's bias.
         weight: (3 D, K) float32.
         bias: (3 D,) float32.
         spatial: (sides, D, K) float32.
         spectral: (D, K) float32.
-        h0: (D, n / 2 + 1, 2) float32.
-        n: transform length and period of the circle.
+        hidden: (n, W) float32, the static kernel's network before its output, or None beside ``static``.
+        output: (D, W) float32.
+        delta: (D,) float32.
+        static: (D, n / 2 + 1, 2) float32, the static kernel's spectrum, delta included, where it is kept.
+        n: transform length.
+        period: of the circle.
         padding: of the short convolutions.
         scale: of the conditioning network's transform, relative to the unscaled one.
+        decay: of the static kernel.
     """
 
     p: Tensor
     u: Tensor | None
     pad: Tensor | None
     u_pad: Tensor | None
+    offset: Tensor
     weight: Tensor
     bias: Tensor
     spatial: Tensor
     spectral: Tensor
-    h0: Tensor
+    hidden: Tensor | None
+    output: Tensor | None
+    delta: Tensor
+    static: Tensor | None
     n: int
+    period: int
     padding: str
     scale: float
+    decay: Decay
 
     @property
     def batch(self) -> int:
@@ -48,19 +70,9 @@ class Operands(NamedTuple):
         return self.p.shape[1] // 3
 
     @property
-    def rows(self) -> int:
-        """Pairs of batch and channel."""
-        return self.batch * self.channels
-
-    @property
     def length(self) -> int:
         """L."""
         return self.p.shape[2]
-
-    @property
-    def bins(self) -> int:
-        """F, the bins of a half spectrum."""
-        return self.n // 2 + 1
 
     @property
     def sides(self) -> int:
@@ -82,26 +94,21 @@ class Operands(NamedTuple):
         """The pad of the source."""
         return self.pad if self.u is None else self.u_pad
 
-    @property
-    def shift(self) -> int:
-        """How far the taps reach into the future."""
-        return self.taps // 2 if self.padding == "same" else 0
-
-    @property
-    def ortho_scale(self) -> float:
-        """The scale relative to the orthonormal transform."""
-        return self.scale * math.sqrt(self.n)
-
-    def time(self) -> dict[str, Any]:
-        """Return the constants of the kernels in time."""
-        return {"SHIFT": self.shift, "CIRCULAR": self.padding == "circular", "HAS_PAD": self.pad is not None}
-
     def address(self, tensor: Tensor | None) -> Tensor:
         """Return a tensor whose address the kernel may ignore where there is none."""
         return self.p if tensor is None else tensor
 
-    def in_pairs(self) -> bool:
-        """Return whether two positions can be read as one 32-bit word: even contiguous rows, causal taps, no masks."""
-        sizes = (self.length, *self.p.stride()[:2], self.p.storage_offset())
-        plain = self.u is None and self.pad is None and self.shift == 0 and self.p.stride(2) == 1
-        return plain and not any(size % 2 for size in sizes)
+    def time(self) -> dict[str, Any]:
+        """Return the constants of the kernels in time."""
+        shift = self.taps // 2 if self.padding == "same" else 0
+        return {"K": self.taps, "SHIFT": shift, "CIRCULAR": self.padding == "circular"}
+
+    def in_pairs(self, *rows: Tensor) -> bool:
+        """Return whether two positions of these tensors can be read as one 32-bit word: even contiguous 16-bit rows."""
+        wraps = self.padding == "circular" and self.period % 2
+        return not wraps and all(
+            t.dtype in (torch.bfloat16, torch.float16)
+            and t.stride(2) == 1
+            and not any(size % 2 for size in (t.shape[2], *t.stride()[:2], t.storage_offset()))
+            for t in rows
+        )

@@ -1,34 +1,23 @@
 """The frequency side of the fused layer: |.| or cross-correlation, frequency Conv1d, sum with h0_f, product.
 
-Half spectra of real rows, F = n / 2 + 1 bins, unscaled; complex numbers are pairs of floats. ``scale`` is what the
-conditioning network's transform is scaled by (1 / sqrt(n) for "ortho").
+Two real rows x, y, of channels d and d + 1 of one sample, are transformed as one complex row Z = T(x + i y):
+
+    X[k] = (Z[k] + conj Z[n - k]) / 2,    Y[k] = (Z[k] - conj Z[n - k]) / 2 i,    Z[n - k] = conj X[k] + i conj Y[k].
+
+The library's complex transform needs no passes before or after it and no copy of its input, unlike its real ones.
+Only channels of the same sample share a row: samples never touch each other, not even by rounding. Spectra are
+unscaled; ``scale`` is what the conditioning network's transform is scaled by (1 / sqrt(n) for "ortho").
 """
 
 import triton
 import triton.language as tl
 
-
-@triton.jit
-def _bin(pointer, k, bins):
-    """Load bins k of a row: real and imaginary parts, zero outside the spectrum; a pair is one load."""
-    inside = (k >= 0) & (k < bins)
-    pairs = tl.load(pointer + 2 * k[:, None] + tl.arange(0, 2)[None, :], mask=inside[:, None], other=0.0)
-    return tl.split(pairs)
+from orchid.ops.kernels.sums import plus, zeros
 
 
 @triton.jit
-def _put(pointer, k, bins, re, im):
-    target = pointer + 2 * k[:, None] + tl.arange(0, 2)[None, :]
-    tl.store(target, tl.join(re, im), mask=(k < bins)[:, None])
-
-
-@triton.jit
-def _magnitude(re, im):
-    """Return |z| without overflow or underflow of the squares."""
-    re, im = tl.abs(re), tl.abs(im)
-    high, low = tl.maximum(re, im), tl.minimum(re, im)
-    ratio = low / tl.where(high > 0, high, 1.0)
-    return high * tl.sqrt(1.0 + ratio * ratio)
+def _complex(pointer, k, inside):
+    return tl.split(tl.load(pointer + 2 * k[:, None] + tl.arange(0, 2)[None, :], mask=inside[:, None], other=0.0))
 
 
 @triton.jit
@@ -38,122 +27,213 @@ def _edge(k, n):
 
 
 @triton.jit
-def _kernel_bins(spec, h0, taps, k, bins, n, scale, SIDES: tl.constexpr, K: tl.constexpr):
-    """Return h_f = h0_f + hx_f at bins k of a row; ``spec`` is the row of the first conditioning spectrum."""
-    re, im = _bin(h0, k, bins)
-    if SIDES == 1:
-        for j in tl.static_range(K):
-            g_re, g_im = _bin(spec, k - K // 2 + j, bins)
-            re += tl.load(taps + j) * (_magnitude(g_re, g_im) * scale)
-    if SIDES == 2:
-        x_re, x_im = tl.zeros(k.shape, tl.float32), tl.zeros(k.shape, tl.float32)
-        for j in tl.static_range(K):
-            k_re, k_im = _bin(spec, k - K // 2 + j, bins)
-            q_re, q_im = _bin(spec + 2 * bins, k - K // 2 + j, bins)
-            tap = tl.load(taps + j)
-            x_re += tap * ((k_re * scale) * (q_re * scale) + (k_im * scale) * (q_im * scale))
-            x_im += tap * ((k_re * scale) * (q_im * scale) - (k_im * scale) * (q_re * scale))
-        re += x_re
-        im += tl.where(_edge(k, n), 0.0, x_im)
-    return re, im
+def _bins(row, k, n):
+    """Load twice the bins k of both channels of a complex row, zero outside 0 ... n / 2: real and imaginary parts."""
+    inside = (k >= 0) & (2 * k <= n)
+    re, im = _complex(row, k, inside)
+    back_re, back_im = _complex(row, tl.where(k == 0, 0, n - k), inside)
+    return re + back_re, im - back_im, im + back_im, back_re - re
+
+
+@triton.jit
+def _put_bins(row, k, n, x_re, x_im, y_re, y_im):
+    """Store bins k of both channels, and their mirror images; a bin that is its own is real."""
+    edge = _edge(k, n)
+    x_im, y_im = tl.where(edge, 0.0, x_im), tl.where(edge, 0.0, y_im)
+    part, inside = tl.arange(0, 2)[None, :], (2 * k <= n)[:, None]
+    tl.store(row + 2 * k[:, None] + part, tl.join(x_re - y_im, x_im + y_re), mask=inside)
+    tl.store(row + 2 * (n - k)[:, None] + part, tl.join(x_re + y_im, y_re - x_im), mask=inside & (edge == 0)[:, None])
+
+
+@triton.jit
+def magnitude(re, im):
+    """Return |z| without overflow or underflow of the squares."""
+    re, im = tl.abs(re), tl.abs(im)
+    high, low = tl.maximum(re, im), tl.minimum(re, im)
+    ratio = low / tl.maximum(high, 1e-37)
+    return high * tl.sqrt(1.0 + ratio * ratio)
+
+
+@triton.jit
+def _crossed(key_re, key_im, query_re, query_im, scale):
+    """Return conj(key) query, both scaled first: their product may leave float32 before it is scaled."""
+    key_re, key_im, query_re, query_im = key_re * scale, key_im * scale, query_re * scale, query_im * scale
+    return key_re * query_re + key_im * query_im, key_re * query_im - key_im * query_re
+
+
+@triton.jit
+def _kernels(
+    static, delta, taps, sides, pair, d, D, k, n, scale, KEPT: tl.constexpr, SIDES: tl.constexpr, K: tl.constexpr
+):  # fmt: skip
+    """Return twice h_f = h0_f + hx_f of channels d and d + 1 at bins k; ``sides`` is the first conditioning row.
+
+    ``scale`` is for twice the spectra of the conditioning sequences: half the scale of the transform, for "cross" too.
+    """
+    e = tl.minimum(d + 1, D - 1)
+    x_taps, y_taps = taps + d * K, taps + e * K
+    if KEPT:
+        bins, inside = n // 2 + 1, 2 * k <= n
+        x_re, x_im = _complex(static + d * 2 * bins, k, inside)
+        y_re, y_im = _complex(static + e * 2 * bins, k, inside)
+        x_re, x_im, y_re, y_im = 2 * x_re, 2 * x_im, 2 * y_re, 2 * y_im
+    else:
+        x_re, x_im, y_re, y_im = _bins(static + pair * 2 * n, k, n)
+        x_re += 2 * tl.load(delta + d).to(tl.float32)
+        y_re += 2 * tl.load(delta + e).to(tl.float32)
+    edge = _edge(k, n)
+    for j in tl.static_range(K):
+        near = k - K // 2 + j
+        if SIDES == 1:
+            a_re, a_im, b_re, b_im = _bins(sides, near, n)
+            x_re += tl.load(x_taps + j).to(tl.float32) * 2 * scale * magnitude(a_re, a_im)
+            y_re += tl.load(y_taps + j).to(tl.float32) * 2 * scale * magnitude(b_re, b_im)
+        if SIDES == 2:
+            a_re, a_im, b_re, b_im = _bins(sides, near, n)
+            q_re, q_im, r_re, r_im = _bins(sides + 2 * n, near, n)
+            re, im = _crossed(a_re, a_im, q_re, q_im, scale)
+            x_re += 2 * tl.load(x_taps + j).to(tl.float32) * re
+            x_im += tl.where(edge, 0.0, 2 * tl.load(x_taps + j).to(tl.float32) * im)
+            re, im = _crossed(b_re, b_im, r_re, r_im, scale)
+            y_re += 2 * tl.load(y_taps + j).to(tl.float32) * re
+            y_im += tl.where(edge, 0.0, 2 * tl.load(y_taps + j).to(tl.float32) * im)
+    return x_re, x_im, y_re, y_im
+
+
+@triton.jit
+def _put_product(target, row, k, n, x_re, x_im, y_re, y_im, share):
+    """Store share times the product of twice two spectra: one in registers, one in a row."""
+    a_re, a_im, b_re, b_im = _bins(row, k, n)
+    _put_bins(
+        target, k, n,
+        (x_re * a_re - x_im * a_im) * share, (x_re * a_im + x_im * a_re) * share,
+        (y_re * b_re - y_im * b_im) * share, (y_re * b_im + y_im * b_re) * share,
+    )  # fmt: skip
 
 
 @triton.jit
 def mix_kernel(
-    spec, h0, taps, out, D, bins, n, scale, SIDES: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr
+    spectra, static, delta, taps, out, first, D, batch, n, scale, share,
+    KEPT: tl.constexpr, GROUP: tl.constexpr, SIDES: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Write C = h_f A: spec (B, D, 1 + SIDES, F) holds A and the conditioning spectra, out is (B, D, F)."""
-    row = tl.program_id(0).to(tl.int64)
-    d = row % D
+    """Write C / n = h_f A / n: spectra (pairs, B, 1 + SIDES, n) of a and the conditioning sequences, out (pairs, B, n).
+
+    static is T h0 (pairs, n), the taps ``delta`` not added, or KEPT as h0_f (D, n / 2 + 1). ``share`` = 1 / 4 n.
+    """
+    pair, part = tl.program_id(0).to(tl.int64), tl.program_id(2)
     k = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    spec += row * (1 + SIDES) * 2 * bins
-    re, im = _kernel_bins(spec + 2 * bins, h0 + d * 2 * bins, taps + d * K, k, bins, n, scale, SIDES, K)
-    a_re, a_im = _bin(spec, k, bins)
-    _put(out + row * 2 * bins, k, bins, re * a_re - im * a_im, re * a_im + im * a_re)
+    d = first + 2 * pair
+    for i in range(GROUP):
+        row = pair * batch + part * GROUP + i
+        a = spectra + row * ((1 + SIDES) * 2 * n)
+        x_re, x_im, y_re, y_im = _kernels(static, delta, taps, a + 2 * n, pair, d, D, k, n, scale, KEPT, SIDES, K)
+        _put_product(out + row * 2 * n, a, k, n, x_re, x_im, y_re, y_im, share)
 
 
 @triton.jit
-def _kernel_grad(spec, e, k, bins, n):
-    """Return the gradient of h_f at bins k: conj(A) E w / n, w = 2 for bins that have a mirror image, else 1."""
-    a_re, a_im = _bin(spec, k, bins)
-    e_re, e_im = _bin(e, k, bins)
-    weight = tl.where(_edge(k, n), 1.0, 2.0) / n
-    return (a_re * e_re + a_im * e_im) * weight, (a_re * e_im - a_im * e_re) * weight
+def _kernel_grads(a, e, k, n, share):
+    """Return the gradients of both channels' h_f at bins k: conj(A) E w / n, w = 2 for bins with a mirror image."""
+    a_re, a_im, b_re, b_im = _bins(a, k, n)
+    e_re, e_im, f_re, f_im = _bins(e, k, n)
+    weight = tl.where(_edge(k, n), share, 2 * share)
+    return (
+        (a_re * e_re + a_im * e_im) * weight,
+        (a_re * e_im - a_im * e_re) * weight,
+        (b_re * f_re + b_im * f_im) * weight,
+        (b_re * f_im - b_im * f_re) * weight,
+    )
+
+
+@triton.jit
+def _turned(re, im, dm, factor):
+    """Return the gradient of z through |z|, dm z / |z|, times factor; zero at zero."""
+    turn = dm * factor / tl.maximum(magnitude(re, im), 1e-37)
+    return turn * re, turn * im
 
 
 @triton.jit
 def mix_grad_kernel(
-    spec, e, h0, taps, out, dh0, partial, D, bins, n, scale, blocks,
-    GROUP: tl.constexpr, SIDES: tl.constexpr, K: tl.constexpr, SLOTS: tl.constexpr, BLOCK: tl.constexpr,
+    spectra, static, delta, taps, out, dstatic, partial, first, D, batch, n, scale, share,
+    KEPT: tl.constexpr, GROUP: tl.constexpr, SIDES: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Write the spectra whose inverse transforms are the gradients of a and of the conditioning sequences.
+    """Write the spectra whose unscaled inverse transforms are da, the gradients of the conditioning sequences, and c.
 
-    e is the half spectrum (B, D, F) of the gradient dc of the convolution's output. out (B, D, 1 + SIDES, F):
-    conj(h_f) E, then dG n / w: an inverse real transform counts a bin with a mirror image twice, its adjoint does not.
-    A program sums over GROUP samples: dh0 (groups, D, F) and partial (groups, blocks, D, K) are their shares.
+    spectra (pairs, B, 2 + SIDES, n) ends with that of dc; out (pairs, B, 2 + SIDES, n). An inverse transform counts a
+    bin with a mirror image twice, the adjoint of a half spectrum once: hence the factors 1 / w. A program sums over
+    GROUP samples: dstatic (groups, pairs, n) and partial (groups, blocks, pairs, 2, K) are their shares.
     """
-    d, block, part = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
+    ROWS: tl.constexpr = 2 + SIDES
+    pair, block, part = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
     k = block * BLOCK + tl.arange(0, BLOCK)
-    h0 += d * 2 * bins
-    taps += d * K
-    sum_re, sum_im = tl.zeros((BLOCK,), tl.float32), tl.zeros((BLOCK,), tl.float32)
-    slot = tl.arange(0, SLOTS)
-    tap_sums = tl.zeros((SLOTS,), tl.float32)
+    d = first + 2 * pair
+    x_taps, y_taps = taps + d * K, taps + tl.minimum(d + 1, D - 1) * K
+    own = 1.0 / tl.where(_edge(k, n), 1.0, 2.0)
+    zero = tl.zeros((BLOCK,), tl.float32)
+    sx_re, sx_im, sy_re, sy_im = zero, zero, zero, zero
+    sums = zeros(2 * K if SIDES else 0, BLOCK)
     for i in range(GROUP):
-        b = part * GROUP + i
-        row = b * D + d
-        a = spec + row * (1 + SIDES) * 2 * bins
-        g = a + 2 * bins
-        grad = e + row * 2 * bins
-        target = out + row * (1 + SIDES) * 2 * bins
-        re, im = _kernel_bins(g, h0, taps, k, bins, n, scale, SIDES, K)
-        e_re, e_im = _bin(grad, k, bins)
-        _put(target, k, bins, re * e_re + im * e_im, re * e_im - im * e_re)
-        own_re, own_im = _kernel_grad(a, grad, k, bins, n)
-        sum_re += own_re
-        sum_im += own_im
-        back = n / tl.where(_edge(k, n), 1.0, 2.0)
+        row = pair * batch + part * GROUP + i
+        a = spectra + row * (ROWS * 2 * n)
+        sides, grad = a + 2 * n, a + (ROWS - 1) * 2 * n
+        target = out + row * (ROWS * 2 * n)
+        x_re, x_im, y_re, y_im = _kernels(static, delta, taps, sides, pair, d, D, k, n, scale, KEPT, SIDES, K)
+        dx_re, dx_im, dy_re, dy_im = _kernel_grads(a, grad, k, n, share)
+        sx_re += dx_re
+        sx_im += dx_im
+        sy_re += dy_re
+        sy_im += dy_im
+        x_sums, y_sums = (), ()
         if SIDES == 1:
-            dm = tl.zeros((BLOCK,), tl.float32)
+            dm, dn = zero, zero
             for j in tl.static_range(K):
-                near = k + K // 2 - j
-                near_re, _ = _kernel_grad(a, grad, near, bins, n)
-                dm += tl.load(taps + j) * near_re
-                g_re, g_im = _bin(g, k - K // 2 + j, bins)
-                tap_sums += tl.where(slot == j, tl.sum(own_re * _magnitude(g_re, g_im) * scale), 0.0)
-            g_re, g_im = _bin(g, k, bins)
-            size = _magnitude(g_re, g_im)
-            turn = dm * (scale * back) / tl.where(size > 0, size, 1.0)
-            _put(target + 2 * bins, k, bins, turn * g_re, turn * g_im)
+                near = k - K // 2 + j
+                g_re, g_im, h_re, h_im = _bins(sides, near, n)
+                x_sums = x_sums + (dx_re * magnitude(g_re, g_im) * scale,)  # noqa: RUF005
+                y_sums = y_sums + (dy_re * magnitude(h_re, h_im) * scale,)  # noqa: RUF005
+                near_x, _, near_y, _ = _kernel_grads(a, grad, near, n, share)
+                dm += tl.load(x_taps + K - 1 - j).to(tl.float32) * near_x
+                dn += tl.load(y_taps + K - 1 - j).to(tl.float32) * near_y
+            g_re, g_im, h_re, h_im = _bins(sides, k, n)
+            g_re, g_im = _turned(g_re, g_im, dm, 2 * scale * own)
+            h_re, h_im = _turned(h_re, h_im, dn, 2 * scale * own)
+            _put_bins(target + 2 * n, k, n, g_re, g_im, h_re, h_im)
         if SIDES == 2:
-            own_im = tl.where(_edge(k, n), 0.0, own_im)
-            dx_re, dx_im = tl.zeros((BLOCK,), tl.float32), tl.zeros((BLOCK,), tl.float32)
+            edge = _edge(k, n)
+            dx_im, dy_im = tl.where(edge, 0.0, dx_im), tl.where(edge, 0.0, dy_im)
+            u_re, u_im, v_re, v_im = zero, zero, zero, zero
             for j in tl.static_range(K):
-                near = k + K // 2 - j
-                near_re, near_im = _kernel_grad(a, grad, near, bins, n)
-                dx_re += tl.load(taps + j) * near_re
-                dx_im += tl.load(taps + j) * tl.where(_edge(near, n), 0.0, near_im)
-                k_re, k_im = _bin(g, k - K // 2 + j, bins)
-                q_re, q_im = _bin(g + 2 * bins, k - K // 2 + j, bins)
-                x_re = (k_re * scale) * (q_re * scale) + (k_im * scale) * (q_im * scale)
-                x_im = (k_re * scale) * (q_im * scale) - (k_im * scale) * (q_re * scale)
-                tap_sums += tl.where(slot == j, tl.sum(own_re * x_re + own_im * x_im), 0.0)
-            k_re, k_im = _bin(g, k, bins)
-            q_re, q_im = _bin(g + 2 * bins, k, bins)
-            factor = scale * scale * back
-            _put(
-                target + 2 * bins,
-                k,
-                bins,
-                factor * (q_re * dx_re + q_im * dx_im),
-                factor * (q_im * dx_re - q_re * dx_im),
-            )
-            _put(
-                target + 4 * bins,
-                k,
-                bins,
-                factor * (k_re * dx_re - k_im * dx_im),
-                factor * (k_re * dx_im + k_im * dx_re),
-            )
-    _put(dh0 + (part * D + d) * 2 * bins, k, bins, sum_re, sum_im)
-    tl.store(partial + ((part * blocks + block) * D + d) * K + slot, tap_sums, mask=slot < K)
+                near = k - K // 2 + j
+                g_re, g_im, h_re, h_im = _bins(sides, near, n)
+                q_re, q_im, r_re, r_im = _bins(sides + 2 * n, near, n)
+                re, im = _crossed(g_re, g_im, q_re, q_im, scale)
+                x_sums = x_sums + (dx_re * re + dx_im * im,)  # noqa: RUF005
+                re, im = _crossed(h_re, h_im, r_re, r_im, scale)
+                y_sums = y_sums + (dy_re * re + dy_im * im,)  # noqa: RUF005
+                near_edge = _edge(near, n)
+                near_re, near_im, far_re, far_im = _kernel_grads(a, grad, near, n, share)
+                u_re += tl.load(x_taps + K - 1 - j).to(tl.float32) * near_re
+                u_im += tl.load(x_taps + K - 1 - j).to(tl.float32) * tl.where(near_edge, 0.0, near_im)
+                v_re += tl.load(y_taps + K - 1 - j).to(tl.float32) * far_re
+                v_im += tl.load(y_taps + K - 1 - j).to(tl.float32) * tl.where(near_edge, 0.0, far_im)
+            g_re, g_im, h_re, h_im = _bins(sides, k, n)
+            q_re, q_im, r_re, r_im = _bins(sides + 2 * n, k, n)
+            # dkey = query conj(dX), dquery = key dX, with scale^2; what is loaded is twice the spectrum, whose
+            # scale is halved: a factor 2 in all
+            factor = 2 * scale * scale * own
+            _put_bins(
+                target + 2 * n, k, n,
+                factor * (q_re * u_re + q_im * u_im), factor * (q_im * u_re - q_re * u_im),
+                factor * (r_re * v_re + r_im * v_im), factor * (r_im * v_re - r_re * v_im),
+            )  # fmt: skip
+            _put_bins(
+                target + 4 * n, k, n,
+                factor * (g_re * u_re - g_im * u_im), factor * (g_re * u_im + g_im * u_re),
+                factor * (h_re * v_re - h_im * v_im), factor * (h_re * v_im + h_im * v_re),
+            )  # fmt: skip
+        sums = plus(sums, x_sums + y_sums, 2 * K if SIDES else 0)
+        _put_product(target + (ROWS - 1) * 2 * n, a, k, n, x_re, x_im, y_re, y_im, share)
+        _put_product(target, grad, k, n, x_re, -x_im, y_re, -y_im, share)
+    pairs = tl.num_programs(0)
+    _put_bins(dstatic + (part * pairs + pair) * 2 * n, k, n, sx_re * own, sx_im * own, sy_re * own, sy_im * own)
+    shares = partial + ((part * tl.num_programs(1) + block) * pairs + pair) * 2 * K
+    for j in tl.static_range(2 * K if SIDES else 0):
+        tl.store(shares + j, tl.sum(sums[j]))

@@ -1,10 +1,12 @@
 """The time side of the fused layer: short convolutions and gates, before and after the transforms.
 
-Rows are pairs of batch and channel, r = b D + d. A program handles one row and a block of positions; whatever a
-convolution needs from its neighbours is read again (it is in cache). Everything is computed in float32.
+A program handles two neighbouring channels of a sample, d and d + 1, and a block of pairs of positions, 2 m and
+2 m + 1. Two channels are the real and the imaginary part of one complex row (``spectrum.py`` says why); two 16-bit
+positions are one 32-bit word, where a load shifted by a single position would be two bytes at a time (PAIRED). What a
+convolution needs from its neighbours is read again: it is in cache. Everything is computed in float32.
 
-Positions: K taps meet t - (K - 1) + j + SHIFT, j = 0 ... K - 1, wrapped at ``period`` when CIRCULAR; what is outside
-the sequence or masked counts as zero.
+Positions: K taps meet t - (K - 1) + j + SHIFT, j = 0 ... K - 1, wrapped at ``period`` when CIRCULAR. A stream is what
+the projection left, plus its bias (``offset``); outside the sequence and where masked it is zero.
 """
 
 import triton
@@ -12,32 +14,15 @@ import triton.language as tl
 
 
 @triton.jit
-def _load(pointer, at, stride, length, pad, period, CIRCULAR: tl.constexpr, HAS_PAD: tl.constexpr):
-    """Load positions ``at`` of a row in float32; zero outside the sequence and where ``pad`` is true."""
+def _wrapped(t, period, CIRCULAR: tl.constexpr):
     if CIRCULAR:
-        at = tl.where(at < 0, at + period, at)
-        at = tl.where(at >= period, at - period, at)
-    inside = (at >= 0) & (at < length)
-    if HAS_PAD:
-        inside = inside & (tl.load(pad + at, mask=inside, other=1) == 0)
-    return tl.load(pointer + at * stride, mask=inside, other=0.0).to(tl.float32)
+        t = tl.where(t < 0, t + period, t)
+        t = tl.where(t >= period, t - period, t)
+    return t
 
 
 @triton.jit
-def _conv(
-    pointer, taps, t, stride, length, pad, period,
-    K: tl.constexpr, SHIFT: tl.constexpr, CIRCULAR: tl.constexpr, HAS_PAD: tl.constexpr,
-):  # fmt: skip
-    """Return sum_j taps[j] x[t - (K - 1) + j + SHIFT]."""
-    total = tl.zeros(t.shape, tl.float32)
-    for j in tl.static_range(K):
-        x = _load(pointer, t - (K - 1) + j + SHIFT, stride, length, pad, period, CIRCULAR, HAS_PAD)
-        total += tl.load(taps + j) * x
-    return total
-
-
-@triton.jit
-def _real(t, length, pad, HAS_PAD: tl.constexpr):
+def real_at(t, length, pad, HAS_PAD: tl.constexpr):
     """Return whether positions hold real tokens."""
     real = (t >= 0) & (t < length)
     if HAS_PAD:
@@ -46,210 +31,159 @@ def _real(t, length, pad, HAS_PAD: tl.constexpr):
 
 
 @triton.jit
-def _wrap(t, period, CIRCULAR: tl.constexpr):
-    if CIRCULAR:
-        t = tl.where(t < 0, t + period, t)
-        t = tl.where(t >= period, t - period, t)
-    return t
-
-
-@triton.jit
-def _pairs(pointer, m, count, period, CIRCULAR: tl.constexpr):
-    """Load bfloat16 positions 2 m and 2 m + 1 of a contiguous row, and the two before them, as two 32-bit words.
-
-    A load shifted by one position is two bytes at a time; a shift by two keeps its words whole.
-    """
-    words = pointer.to(tl.pointer_type(tl.int32))
-    now = tl.load(words + m, mask=m < count, other=0)
-    at = _wrap(m - 1, period // 2, CIRCULAR)
-    before = tl.load(words + at, mask=(at >= 0) & (at < count), other=0)
-    return (
-        (now << 16).to(tl.float32, bitcast=True),
-        (now & -65536).to(tl.float32, bitcast=True),
-        (before << 16).to(tl.float32, bitcast=True),
-        (before & -65536).to(tl.float32, bitcast=True),
-    )
-
-
-@triton.jit
-def _pair_conv(x0, x1, b0, b1, taps):
-    """Return the causal convolution of three taps at the even and the odd positions of ``_pairs``."""
-    w0, w1, w2 = tl.load(taps), tl.load(taps + 1), tl.load(taps + 2)
-    return w2 * x0 + w1 * b1 + w0 * b0, w2 * x1 + w1 * x0 + w0 * b1
-
-
-@triton.jit
-def _joined(even, odd, N1: tl.constexpr, N2: tl.constexpr):
-    """Return even and odd positions (N1, N2 / 2) as one tile (N1, N2)."""
-    return tl.reshape(tl.join(even, odd), (N1, N2))
-
-
-@triton.jit
-def gate_in_kernel(
-    p, u, weight, bias, spatial, pad, u_pad, out,
-    D, length, u_length, period, n,
-    p_batch, p_channel, p_time, u_batch, u_channel, u_time,
-    SIDES: tl.constexpr, K: tl.constexpr, SHIFT: tl.constexpr, CIRCULAR: tl.constexpr,
-    HAS_PAD: tl.constexpr, HAS_U_PAD: tl.constexpr, BLOCK: tl.constexpr,
+def value(
+    pointer, m, stride, offset, length, pad, period,
+    AT: tl.constexpr, CIRCULAR: tl.constexpr, HAS_PAD: tl.constexpr, PAIRED: tl.constexpr,
 ):  # fmt: skip
-    """Write a = s_1 * v and SIDES conditioning sequences Conv1d_t(u), zero padded to n: out (B, D, 1 + SIDES, n)."""
-    row = tl.program_id(0).to(tl.int64)
-    b, d = row // D, row % D
-    t = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    channel = p + b * p_batch + d * p_channel
-    pads = pad + b * length
-    v = _conv(channel, weight + d * K, t, p_time, length, pads, period, K, SHIFT, CIRCULAR, HAS_PAD)
-    v += tl.load(bias + d)
-    gate = channel + D * p_channel
-    s = _conv(gate, weight + (D + d) * K, t, p_time, length, pads, period, K, SHIFT, CIRCULAR, HAS_PAD)
-    s += tl.load(bias + D + d)
-    a = tl.where(_real(t, length, pads, HAS_PAD), v * s, 0.0)
-    target = out + row * (1 + SIDES) * n + t
-    tl.store(target, a, mask=t < n)
-    source, u_pads = u + b * u_batch + d * u_channel, u_pad + b * u_length
-    for side in tl.static_range(SIDES):
-        taps = spatial + (side * D + d) * K
-        g = _conv(source, taps, t, u_time, u_length, u_pads, period, K, SHIFT, CIRCULAR, HAS_U_PAD)
-        g = tl.where(_real(t, u_length, u_pads, HAS_U_PAD), g, 0.0)
-        tl.store(target + (side + 1) * n, g, mask=t < n)
+    """Return positions 2 m + AT of a stream."""
+    t = _wrapped(2 * m + AT, period, CIRCULAR)
+    real = real_at(t, length, pad, HAS_PAD)
+    if PAIRED:
+        at = _wrapped(m + AT // 2, period // 2, CIRCULAR)
+        words = pointer.to(tl.pointer_type(tl.int32))
+        word = tl.load(words + at, mask=(at >= 0) & (at < length // 2), other=0)
+        if pointer.dtype.element_ty == tl.bfloat16:  # the upper half of a float32
+            x = (word & -65536 if AT % 2 == 1 else word << 16).to(tl.float32, bitcast=True)
+        else:
+            bits = word >> 16 if AT % 2 == 1 else word
+            x = bits.to(tl.int16).to(tl.float16, bitcast=True).to(tl.float32)
+    else:
+        x = tl.load(pointer + t * stride, mask=real, other=0.0).to(tl.float32)
+    return tl.where(real, x + offset, 0.0)
 
 
 @triton.jit
-def gate_out_kernel(
-    p, weight, bias, c, pad, y, kept,
-    D, length, period, n, p_batch, p_channel, p_time,
-    K: tl.constexpr, SHIFT: tl.constexpr, CIRCULAR: tl.constexpr, HAS_PAD: tl.constexpr, KEEP: tl.constexpr,
+def parameters(taps, bias, offset, channel, K: tl.constexpr, BIASED: tl.constexpr):
+    """Load what a short convolution of one channel needs: K taps, the bias (or zero), the stream's offset."""
+    loaded = ()
+    for j in tl.static_range(K):
+        loaded = loaded + (tl.load(taps + channel * K + j).to(tl.float32),)  # noqa: RUF005
+    constant = tl.load(bias + channel).to(tl.float32) if BIASED else 0.0
+    return loaded + (constant, tl.load(offset + channel).to(tl.float32))  # noqa: RUF005
+
+
+@triton.jit
+def short(
+    row, own, m, stride, length, pad, period,
+    AT: tl.constexpr, K: tl.constexpr, SHIFT: tl.constexpr, CIRCULAR: tl.constexpr, HAS_PAD: tl.constexpr,
+    PAIRED: tl.constexpr,
+):  # fmt: skip
+    """Return bias + sum_j taps[j] x[2 m + AT - (K - 1) + j + SHIFT], with taps, bias and offset in ``own``."""
+    total = tl.zeros(m.shape, tl.float32) + own[K]
+    for j in tl.static_range(K):
+        total += own[j] * value(
+            row, m, stride, own[K + 1], length, pad, period, AT - (K - 1) + j + SHIFT, CIRCULAR, HAS_PAD, PAIRED
+        )
+    return total
+
+
+@triton.jit
+def _cells(pointer, m):
+    """Return addresses (M, position, channel) of complex cells 2 m and 2 m + 1."""
+    side = tl.arange(0, 2)
+    return pointer + 4 * m[:, None, None] + 2 * side[None, :, None] + side[None, None, :]
+
+
+@triton.jit
+def _within(m, count):
+    """Return which of the positions 2 m and 2 m + 1 lie in 0 ... count - 1, (M, 2, 1)."""
+    t = (2 * m)[:, None] + tl.arange(0, 2)[None, :]
+    return ((t >= 0) & (t < count))[:, :, None]
+
+
+@triton.jit
+def get_cells(pointer, m, n):
+    """Load the even and odd positions of channel d, then of d + 1."""
+    x, y = tl.split(tl.load(_cells(pointer, m), mask=_within(m, n), other=0.0))
+    x0, x1 = tl.split(x)
+    y0, y1 = tl.split(y)
+    return x0, x1, y0, y1
+
+
+@triton.jit
+def _put_cells(pointer, m, n, x0, x1, y0, y1):
+    """Store what ``get_cells`` loads."""
+    tl.store(_cells(pointer, m), tl.join(tl.join(x0, x1), tl.join(y0, y1)), mask=_within(m, n))
+
+
+@triton.jit
+def put_row(pointer, m, length, even, odd):
+    """Store positions 2 m and 2 m + 1 of a contiguous row."""
+    t = (2 * m)[:, None] + tl.arange(0, 2)[None, :]
+    tl.store(pointer + t, tl.join(even, odd).to(pointer.dtype.element_ty), mask=t < length)
+
+
+@triton.jit
+def signals_kernel(
+    p, u, dy, offset, weight, bias, spatial, pad, u_pad, out,
+    first, D, batch, length, u_length, period, n,
+    p_batch, p_channel, p_time, u_batch, u_channel, u_time, dy_batch, dy_channel, dy_time,
+    SIDES: tl.constexpr, GRAD: tl.constexpr, K: tl.constexpr, SHIFT: tl.constexpr, CIRCULAR: tl.constexpr,
+    HAS_PAD: tl.constexpr, HAS_U_PAD: tl.constexpr, PAIRED: tl.constexpr, U_PAIRED: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Write a = s_1 * v, the SIDES conditioning sequences Conv1d_t(u) and with GRAD dc = s_2 * dy, zero padded to n.
+
+    out (pairs, B, 1 + SIDES + GRAD, n) complex, for the channels from ``first`` on. A channel that is not there, beside
+    the last of an odd number, is zero.
+    """
+    row = tl.program_id(0).to(tl.int64)
+    pair, b = row // batch, row % batch
+    m = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    pads, u_pads = pad + b * length, u_pad + b * u_length
+    even, odd = real_at(2 * m, length, pads, HAS_PAD), real_at(2 * m + 1, length, pads, HAS_PAD)
+    u_even, u_odd = real_at(2 * m, u_length, u_pads, HAS_U_PAD), real_at(2 * m + 1, u_length, u_pads, HAS_U_PAD)
+    cells = ()  # of both channels, stored at the end: a store between would have the streams read again
+    for i in tl.static_range(2):
+        d = first + 2 * pair + i
+        here = d < D
+        d = tl.minimum(d, D - 1)
+        v_row = p + b * p_batch + d * p_channel
+        s_row = v_row + D * p_channel
+        v, s = parameters(weight, bias, offset, d, K, True), parameters(weight, bias, offset, D + d, K, True)
+        v0 = short(v_row, v, m, p_time, length, pads, period, 0, K, SHIFT, CIRCULAR, HAS_PAD, PAIRED)
+        v1 = short(v_row, v, m, p_time, length, pads, period, 1, K, SHIFT, CIRCULAR, HAS_PAD, PAIRED)
+        s0 = short(s_row, s, m, p_time, length, pads, period, 0, K, SHIFT, CIRCULAR, HAS_PAD, PAIRED)
+        s1 = short(s_row, s, m, p_time, length, pads, period, 1, K, SHIFT, CIRCULAR, HAS_PAD, PAIRED)
+        cells = cells + (tl.where(even & here, v0 * s0, 0.0), tl.where(odd & here, v1 * s1, 0.0))
+        for side in tl.static_range(SIDES):
+            u_row = u + b * u_batch + d * u_channel
+            g = parameters(spatial + side * D * K, bias, offset, d, K, False)
+            g0 = short(u_row, g, m, u_time, u_length, u_pads, period, 0, K, SHIFT, CIRCULAR, HAS_U_PAD, U_PAIRED)
+            g1 = short(u_row, g, m, u_time, u_length, u_pads, period, 1, K, SHIFT, CIRCULAR, HAS_U_PAD, U_PAIRED)
+            cells = cells + (tl.where(u_even & here, g0, 0.0), tl.where(u_odd & here, g1, 0.0))
+        if GRAD:
+            t_row, t = s_row + D * p_channel, parameters(weight, bias, offset, 2 * D + d, K, True)
+            grad = dy + b * dy_batch + d * dy_channel
+            s0 = short(t_row, t, m, p_time, length, pads, period, 0, K, SHIFT, CIRCULAR, HAS_PAD, PAIRED)
+            s1 = short(t_row, t, m, p_time, length, pads, period, 1, K, SHIFT, CIRCULAR, HAS_PAD, PAIRED)
+            g0 = value(grad, m, dy_time, 0.0, length, pads, period, 0, False, HAS_PAD, PAIRED)
+            g1 = value(grad, m, dy_time, 0.0, length, pads, period, 1, False, HAS_PAD, PAIRED)
+            cells = cells + (tl.where(here, s0 * g0, 0.0), tl.where(here, s1 * g1, 0.0))
+    ROWS: tl.constexpr = 1 + SIDES + GRAD
+    for i in tl.static_range(ROWS):
+        target = out + (row * ROWS + i) * 2 * n
+        _put_cells(target, m, n, cells[2 * i], cells[2 * i + 1], cells[2 * (ROWS + i)], cells[2 * (ROWS + i) + 1])
+
+
+@triton.jit
+def gate_kernel(
+    p, offset, weight, bias, c, pad, y,
+    first, D, batch, length, period, n, p_batch, p_channel, p_time, y_batch, y_channel,
+    K: tl.constexpr, SHIFT: tl.constexpr, CIRCULAR: tl.constexpr, HAS_PAD: tl.constexpr, PAIRED: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Write y = s_2 * c (B, D, L), and with KEEP also c in the dtype of y, for the backward pass."""
+    """Write y = s_2 * c (B, D, L), zero where masked; c (pairs, B, n) complex."""
     row = tl.program_id(0).to(tl.int64)
-    b, d = row // D, row % D
-    t = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    pair, b = row // batch, row % batch
+    m = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     pads = pad + b * length
-    gate = p + b * p_batch + (2 * D + d) * p_channel
-    s = _conv(gate, weight + (2 * D + d) * K, t, p_time, length, pads, period, K, SHIFT, CIRCULAR, HAS_PAD)
-    s += tl.load(bias + 2 * D + d)
-    s = tl.where(_real(t, length, pads, HAS_PAD), s, 0.0)
-    inside = t < length
-    value = tl.load(c + row * n + t, mask=inside, other=0.0)
-    tl.store(y + row * length + t, (s * value).to(y.dtype.element_ty), mask=inside)
-    if KEEP:
-        tl.store(kept + row * length + t, value.to(kept.dtype.element_ty), mask=inside)
-
-
-@triton.jit
-def gate_out_grad_kernel(
-    p, weight, bias, dy, pad, out,
-    D, length, period, n, p_batch, p_channel, p_time,
-    K: tl.constexpr, SHIFT: tl.constexpr, CIRCULAR: tl.constexpr, HAS_PAD: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Write dc = s_2 * dy, zero padded to n: out (B, D, n)."""
-    row = tl.program_id(0).to(tl.int64)
-    b, d = row // D, row % D
-    t = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    pads = pad + b * length
-    gate = p + b * p_batch + (2 * D + d) * p_channel
-    s = _conv(gate, weight + (2 * D + d) * K, t, p_time, length, pads, period, K, SHIFT, CIRCULAR, HAS_PAD)
-    s += tl.load(bias + 2 * D + d)
-    inside = t < length
-    g = tl.load(dy + row * length + t, mask=inside, other=0.0).to(tl.float32)
-    real = _real(t, length, pads, HAS_PAD)
-    tl.store(out + row * n + t, tl.where(real, s * g, 0.0), mask=t < n)
-
-
-@triton.jit
-def _gate_grad(
-    role: tl.constexpr, d, t, p_row, p_channel, p_time, weight, bias, dy_row, c_row, da_row, D, length, pads, period,
-    K: tl.constexpr, SHIFT: tl.constexpr, CIRCULAR: tl.constexpr, HAS_PAD: tl.constexpr,
-):  # fmt: skip
-    """Return the gradient of short-convolved v (role 0), s_1 (1) or s_2 (2) at positions t."""
-    real = _real(t, length, pads, HAS_PAD)
-    if role == 2:
-        g = tl.load(dy_row + t, mask=real, other=0.0).to(tl.float32)
-        g = g * tl.load(c_row + t, mask=real, other=0.0).to(tl.float32)
-    else:
-        other = (1 - role) * D + d
-        g = _conv(
-            p_row + other * p_channel, weight + other * K, t, p_time, length, pads, period, K, SHIFT, CIRCULAR, HAS_PAD
-        )
-        g = (g + tl.load(bias + other)) * tl.load(da_row + t, mask=real, other=0.0)
-    return tl.where(real, g, 0.0)
-
-
-@triton.jit
-def streams_grad_kernel(
-    p, weight, bias, dy, c, grads, pad, dp, partial,
-    D, length, period, n, sides, c_length, p_batch, p_channel, p_time, blocks,
-    K: tl.constexpr, SHIFT: tl.constexpr, CIRCULAR: tl.constexpr, HAS_PAD: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Write the gradients of the projected streams, dp (B, 3 D, L), and this block's share of their taps' and biases'.
-
-    grads (B, D, 1 + sides, n) holds da in its first rows; c (B, D, c_length >= L); partial (B D, blocks, 3, K + 1).
-    """
-    row = tl.program_id(0).to(tl.int64)
-    b, d = row // D, row % D
-    block = tl.program_id(1)
-    t = block * BLOCK + tl.arange(0, BLOCK)
-    pads = pad + b * length
-    p_row = p + b * p_batch
-    dy_row, c_row, da_row = dy + row * length, c + row * c_length, grads + row * (1 + sides) * n
-    real = _real(t, length, pads, HAS_PAD)
-    for role in tl.static_range(3):
-        taps = weight + (role * D + d) * K
-        total = tl.zeros((BLOCK,), tl.float32)
-        for j in tl.static_range(K):
-            at = _wrap(t + (K - 1) - j - SHIFT, period, CIRCULAR)
-            g = _gate_grad(
-                role, d, at, p_row, p_channel, p_time, weight, bias, dy_row, c_row, da_row, D, length, pads, period,
-                K, SHIFT, CIRCULAR, HAS_PAD,
-            )  # fmt: skip
-            total += tl.load(taps + j) * g
-        target = dp + (b * 3 * D + role * D + d) * length + t
-        tl.store(target, tl.where(real, total, 0.0).to(dp.dtype.element_ty), mask=t < length)
-        g = _gate_grad(
-            role, d, t, p_row, p_channel, p_time, weight, bias, dy_row, c_row, da_row, D, length, pads, period,
-            K, SHIFT, CIRCULAR, HAS_PAD,
-        )  # fmt: skip
-        share = partial + ((row * blocks + block) * 3 + role) * (K + 1)
-        source = p_row + (role * D + d) * p_channel
-        for j in tl.static_range(K):
-            x = _load(source, t - (K - 1) + j + SHIFT, p_time, length, pads, period, CIRCULAR, HAS_PAD)
-            tl.store(share + j, tl.sum(g * x))
-        tl.store(share + K, tl.sum(g))
-
-
-@triton.jit
-def condition_grad_kernel(
-    u, spatial, grads, u_pad, du, partial,
-    D, u_length, period, n, u_batch, u_channel, u_time, du_batch, blocks,
-    ADD: tl.constexpr, SIDES: tl.constexpr, K: tl.constexpr, SHIFT: tl.constexpr, CIRCULAR: tl.constexpr,
-    HAS_PAD: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Write (or ADD to du) the gradient of the conditioning sequence, and this block's share of its taps'.
-
-    grads (B, D, 1 + SIDES, n) holds the gradients of the conditioning sequences after its first rows;
-    partial (B D, blocks, SIDES, K).
-    """
-    row = tl.program_id(0).to(tl.int64)
-    b, d = row // D, row % D
-    block = tl.program_id(1)
-    t = block * BLOCK + tl.arange(0, BLOCK)
-    pads = u_pad + b * u_length
-    real = _real(t, u_length, pads, HAS_PAD)
-    target = du + b * du_batch + d * u_length + t
-    total = tl.zeros((BLOCK,), tl.float32)
-    if ADD:
-        total += tl.load(target, mask=real, other=0.0).to(tl.float32)
-    source = u + b * u_batch + d * u_channel
-    for side in tl.static_range(SIDES):
-        g_row = grads + (row * (1 + SIDES) + side + 1) * n
-        taps = spatial + (side * D + d) * K
-        for j in tl.static_range(K):
-            at = _wrap(t + (K - 1) - j - SHIFT, period, CIRCULAR)
-            total += tl.load(taps + j) * tl.load(g_row + at, mask=_real(at, u_length, pads, HAS_PAD), other=0.0)
-        g = tl.load(g_row + t, mask=real, other=0.0)
-        share = partial + ((row * blocks + block) * SIDES + side) * K
-        for j in tl.static_range(K):
-            x = _load(source, t - (K - 1) + j + SHIFT, u_time, u_length, pads, period, CIRCULAR, HAS_PAD)
-            tl.store(share + j, tl.sum(g * x))
-    tl.store(target, tl.where(real, total, 0.0).to(du.dtype.element_ty), mask=t < u_length)
+    even, odd = real_at(2 * m, length, pads, HAS_PAD), real_at(2 * m + 1, length, pads, HAS_PAD)
+    cells = get_cells(c + row * 2 * n, m, n)
+    for i in tl.static_range(2):
+        d = first + 2 * pair + i
+        at = 2 * D + tl.minimum(d, D - 1)
+        s_row, s = p + b * p_batch + at * p_channel, parameters(weight, bias, offset, at, K, True)
+        s0 = short(s_row, s, m, p_time, length, pads, period, 0, K, SHIFT, CIRCULAR, HAS_PAD, PAIRED)
+        s1 = short(s_row, s, m, p_time, length, pads, period, 1, K, SHIFT, CIRCULAR, HAS_PAD, PAIRED)
+        s0, s1 = tl.where(even, s0 * cells[2 * i], 0.0), tl.where(odd, s1 * cells[2 * i + 1], 0.0)
+        put_row(y + b * y_batch + d * y_channel, m, tl.where(d < D, length, 0), s0, s1)

@@ -1,0 +1,73 @@
+"""The static kernel, from its network's last hidden layer to complex rows of two channels, and back.
+
+h0[d, t] = scale exp(fall |tau(t)| / (span + slope d)) sum_w output[d, w] hidden[t, w]. The products run on tensor cores
+in three TF32 terms each, which is float32 but for the last bits.
+"""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _decay(d, t, n, unit, span, slope, fall, scale):
+    lag = tl.where(t < n - n // 2, t, tl.maximum(n - t, 0)).to(tl.float32) * unit
+    return scale * tl.exp(lag * (fall / (span + slope * d.to(tl.float32))))
+
+
+@triton.jit
+def _rows(pointer, row, count, width, WIDTH: tl.constexpr):
+    """Load rows of a (count, width) matrix in float32, zero outside."""
+    w = tl.arange(0, WIDTH)[None, :]
+    inside = (row < count)[:, None] & (w < width)
+    return tl.load(pointer + row[:, None] * width + w, mask=inside, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def static_kernel(
+    hidden, output, out, first, last, n, width, unit, span, slope, fall, scale,
+    WIDTH: tl.constexpr, PAIRS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Write h0 of channels first ... last - 1 as complex rows out (pairs, n); hidden (n, W), output (D, W)."""
+    pair, t = tl.program_id(0) * PAIRS + tl.arange(0, PAIRS), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    d = first + 2 * pair
+    z = tl.trans(_rows(hidden, t, n, width, WIDTH))
+    x = tl.dot(_rows(output, d, last, width, WIDTH), z, input_precision="tf32x3")
+    y = tl.dot(_rows(output, d + 1, last, width, WIDTH), z, input_precision="tf32x3")
+    x *= _decay(d[:, None], t[None, :], n, unit, span, slope, fall, scale)
+    y *= _decay(d[:, None] + 1, t[None, :], n, unit, span, slope, fall, scale)
+    cell = pair.to(tl.int64)[:, None] * n + t[None, :]
+    inside = (d < last)[:, None] & (t < n)[None, :]
+    tl.store(out + 2 * cell[:, :, None] + tl.arange(0, 2)[None, None, :], tl.join(x, y), mask=inside[:, :, None])
+
+
+@triton.jit
+def static_grad_kernel(
+    rows, hidden, output, dhidden, doutput, ddelta, first, last, n, width, channels, unit, span, slope, fall, scale,
+    WIDTH: tl.constexpr, PAIRS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Add to dhidden (n, W), and write the gradient of delta and a block's share of doutput (blocks, D, W).
+
+    rows (pairs, n) complex are the gradients of the kernels in time, of channels first ... last - 1.
+    """
+    block = tl.program_id(0)
+    t, w = block * BLOCK + tl.arange(0, BLOCK), tl.arange(0, WIDTH)[None, :]
+    z = _rows(hidden, t, n, width, WIDTH)
+    own, inside = t[:, None] * width + w, (t < n)[:, None] & (w < width)
+    total = tl.load(dhidden + own, mask=inside, other=0.0)
+    for step in range(STEPS):
+        pair = step * PAIRS + tl.arange(0, PAIRS)
+        d = first + 2 * pair
+        cell = pair.to(tl.int64)[:, None] * n + t[None, :]
+        here = ((d < last)[:, None] & (t < n)[None, :])[:, :, None]
+        x, y = tl.split(tl.load(rows + 2 * cell[:, :, None] + tl.arange(0, 2)[None, None, :], mask=here, other=0.0))
+        if block == 0:  # a tap at lag 0
+            tl.store(ddelta + d, tl.sum(tl.where((t == 0)[None, :], x, 0.0), axis=1), mask=d < last)
+            tl.store(ddelta + d + 1, tl.sum(tl.where((t == 0)[None, :], y, 0.0), axis=1), mask=d + 1 < last)
+        x *= _decay(d[:, None], t[None, :], n, unit, span, slope, fall, scale)
+        y *= _decay(d[:, None] + 1, t[None, :], n, unit, span, slope, fall, scale)
+        total += tl.dot(tl.trans(x), _rows(output, d, last, width, WIDTH), input_precision="tf32x3")
+        total += tl.dot(tl.trans(y), _rows(output, d + 1, last, width, WIDTH), input_precision="tf32x3")
+        share = doutput + (block.to(tl.int64) * channels + d[:, None]) * width + w
+        tl.store(share, tl.dot(x, z, input_precision="tf32x3"), mask=(d < last)[:, None] & (w < width))
+        tl.store(share + width, tl.dot(y, z, input_precision="tf32x3"), mask=(d + 1 < last)[:, None] & (w < width))
+    tl.store(dhidden + own, total, mask=inside)
