@@ -109,7 +109,7 @@ def _time_entry(entry: Entry, case: dict[str, int], device: torch.device) -> lis
     timed: dict[str, tuple[Callable[[Tensor], Tensor], Tensor, nn.Module]] = {"layer": (layer, x, layer)}
     if isinstance(layer, OrchidMixer):
         fused = layer._fused(x)
-        projected = (layer.in_proj.product(x) if fused else layer.in_proj(x)).detach()
+        projected = layer.in_proj(x, biased=not fused).detach()
         between = layer._fused_mix if fused else layer._mix
         timed["mixer"] = (lambda p: between(p, None, None, None), projected, layer)
     rows = []

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 BACKENDS = ("auto", "torch", "triton")
 KERNEL_SIZES = (3, 5)
-# Whether "auto" takes the kernels: not before they have been measured on a GPU.
-AUTO = False
 logger = logging.getLogger("orchid")
 
 
@@ -45,8 +43,6 @@ def settings_obstacle(mixer: "OrchidMixer") -> str | None:
 
 def input_obstacle(x: Tensor, backend: str, interpreted: bool) -> str | None:
     """Return why the kernels do not serve this input, or None."""
-    if backend == "auto" and not AUTO:
-        return "backend='auto' does not take the kernels yet"
     interpreted = interpreted and backend == "triton"
     if not x.is_cuda and not interpreted:
         return f"x is on {x.device.type!r} and the kernels need a CUDA device"
@@ -78,16 +74,16 @@ def fused_convolution(
 
     (stage,) = mixer.stages
     assert isinstance(stage, DataDependentConv) and mixer.short_conv.bias is not None
-    network, weight = stage.conditioning, mixer.short_conv.weight
-    if isinstance(network, PhaseConditioning):
-        spatial, spectral = torch.stack(network.spatial.taps()), network.spectral.weights[0]
-    elif isinstance(network, CrossConditioning):
-        spatial = torch.stack(network.key.taps() + network.query.taps())
-        spectral = network.spectral.weights[0]
+    conditioning, weight = stage.conditioning, mixer.short_conv.weight
+    if isinstance(conditioning, PhaseConditioning):
+        spatial, spectral = torch.stack(conditioning.spatial.taps()), conditioning.spectral.weights[0]
+    elif isinstance(conditioning, CrossConditioning):
+        spatial = torch.stack(conditioning.key.taps() + conditioning.query.taps())
+        spectral = conditioning.spectral.weights[0]
     else:
         spatial, spectral = weight.new_empty(0, mixer.d_model, mixer.kernel_size), weight[: mixer.d_model].detach()
-    static = stage.static
-    trained = static.kept is None
+    static, network = stage.static, stage.static.filter
+    trained, decay = static.kept is None, Decay(*network.decay())
     return fused_mix(
         p,
         u,
@@ -96,8 +92,8 @@ def fused_convolution(
         mixer.short_conv.bias,
         spatial,
         spectral,
-        static.filter.hidden() if trained else None,
-        static.filter.output if trained else None,
+        network.hidden() if trained else None,
+        network.output if trained else None,
         static.delta,
         static.kept,
         pad=pad,
@@ -106,5 +102,5 @@ def fused_convolution(
         period=mixer.max_length,
         padding=mixer.short_padding,
         norm=mixer.norm,
-        decay=Decay(*static.filter.decay()),
+        decay=decay,
     )

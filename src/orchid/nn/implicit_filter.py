@@ -89,11 +89,13 @@ class ImplicitFilter(nn.Module):
             angle = tau[:, None] * bands
             z = torch.cat((tau[:, None], angle.cos(), angle.sin()), dim=1)  # (n, embedding)
             for weight, bias in zip(self.weights, self.biases, strict=True):
-                z = torch.sin(frequency * (z @ at_least_float32(weight).T + at_least_float32(bias)))
+                # sin(f (W z + b)), with f on the small side: two passes over n x width instead of four
+                weight, bias = frequency[:, None] * at_least_float32(weight), frequency * at_least_float32(bias)
+                z = torch.sin(torch.addmm(bias, z, weight.T))
         return z
 
     def decay(self) -> tuple[float, float, float, float, float]:
-        """Return unit, span, slope, fall, scale of decay_d(t) / sqrt(n) = scale exp(fall |lag| unit / (span + slope d))."""
+        """Return decay_d(t) / sqrt(n) as unit, span, slope, fall, scale: scale exp(fall |lag| unit / (span + slope d))."""
         slope = (FASTEST - SLOWEST) / max(1, self.d_model - 1)
         return 2 / self.grid, SLOWEST, slope, -FALL, 1 / math.sqrt(self.max_length)
 

@@ -40,15 +40,16 @@ GRIDS = ("stretch", "extend")
 class LinearToChannels(nn.Linear):
     """A linear layer that writes channels first: W x^T + b, (B, L, in) -> (B, out, L), with no transposed copy."""
 
-    def forward(self, x: Tensor, out_features: int | None = None) -> Tensor:
-        """Project x; with ``out_features``, onto the first that many features only."""
-        weight, bias = self.weight[:out_features], self.bias[:out_features]
-        return torch.baddbmm(bias[:, None], weight.expand(x.shape[0], -1, -1), x.transpose(1, 2))
+    def forward(self, x: Tensor, out_features: int | None = None, *, biased: bool = True) -> Tensor:
+        """Project x; with ``out_features``, onto the first that many features only.
 
-    def product(self, x: Tensor, out_features: int | None = None) -> Tensor:
-        """Return W x^T without the bias, as one matrix product: (B, out, L), stored channel by channel."""
-        product = self.weight[:out_features] @ x.flatten(0, 1).T
-        return product.unflatten(1, x.shape[:2]).transpose(0, 1)
+        Not ``biased`` it is one matrix product whatever the batch, stored channel by channel: what the fused kernels
+        read, who add the bias themselves.
+        """
+        weight, bias = self.weight[:out_features], self.bias[:out_features]
+        if not biased:
+            return (weight @ x.flatten(0, 1).T).unflatten(1, x.shape[:2]).transpose(0, 1)
+        return torch.baddbmm(bias[:, None], weight.expand(x.shape[0], -1, -1), x.transpose(1, 2))
 
 
 class LinearFromChannels(nn.Linear):
@@ -58,9 +59,8 @@ class LinearFromChannels(nn.Linear):
         """Project x; stored channel by channel it is one matrix, else one for each sample."""
         by_channel = x.transpose(0, 1)
         if by_channel.is_contiguous():
-            return nn.functional.linear(by_channel.flatten(1).T, self.weight, self.bias).unflatten(
-                0, (x.shape[0], x.shape[2])
-            )
+            y = nn.functional.linear(by_channel.flatten(1).T, self.weight, self.bias)
+            return y.unflatten(0, (x.shape[0], x.shape[2]))
         return torch.baddbmm(self.bias, x.transpose(1, 2), self.weight.T.expand(x.shape[0], -1, -1))
 
 
@@ -120,8 +120,8 @@ class OrchidMixer(nn.Module):
         filter_embedding: size of the static kernel's positional embedding, odd.
         filter_width: hidden size of the static kernel's network.
         dropout: on the output.
-        backend: "torch", "triton" (fused GPU kernels, an error where they do not serve) or "auto" (torch, until the
-            kernels have been measured).
+        backend: "torch", "triton" (fused GPU kernels, an error where they do not serve) or "auto" (the kernels on a
+            CUDA device where they serve, else torch; the log says why).
         filter_grid: length of the time grid the static kernel was trained on, when that is not ``max_length``
             (``resample(..., grid="extend")`` sets it).
 
@@ -421,8 +421,7 @@ class OrchidMixer(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]:
         """Check, mask and project: x, its streams and their pad, and those of the context, if there is one."""
         x, pad = self._checked("x", x, "mask", mask)
-        project = self.in_proj if biased else self.in_proj.product
-        projected = project(x)
+        projected = self.in_proj(x, biased=biased)
         if context is None:
             if context_mask is not None:
                 raise ValueError("context_mask was given without context")
@@ -432,7 +431,7 @@ class OrchidMixer(nn.Module):
         if context.shape[0] != x.shape[0]:
             raise ValueError(f"context has batch {context.shape[0]}; expected that of x, {x.shape[0]}")
         context, u_pad = self._checked("context", context, "context_mask", context_mask)
-        return x, projected, pad, project(context, self.d_model), u_pad
+        return x, projected, pad, self.in_proj(context, self.d_model, biased=biased), u_pad
 
     def _checked(self, name: str, x: Tensor, mask_name: str, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
         check_sequence(name, x, self.d_model, self.max_length)

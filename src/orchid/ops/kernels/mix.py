@@ -25,11 +25,13 @@ from orchid.ops.kernels.time_gradients import context_grad_kernel, streams_grad_
 from orchid.ops.transforms import complex_dft, inverse_complex_dft
 
 # Elements (channels x batch x n) of a chunk.
-CHUNK = 2**24
+CHUNK = 3 * 2**22
 # Pairs of positions and bins a program takes at a time, in the forward and in the backward pass.
-TIME_BLOCK, TIME_GRAD_BLOCK, BIN_BLOCK, BIN_GRAD_BLOCK = 512, 128, 256, 128
+TIME_BLOCK, TIME_GRAD_BLOCK, BIN_BLOCK, BIN_GRAD_BLOCK = 256, 128, 256, 128
 # Pairs of channels and lags of the static kernel a program takes at a time.
-STATIC_PAIRS, LAG_BLOCK = 16, 128
+STATIC_PAIRS, LAG_BLOCK = 16, 64
+# The static kernel's spectrum is kept for the backward pass where it is smaller than this, in elements.
+SMALL = 2**23
 # Programs wanted in a launch whose programs sum: enough to fill a large GPU.
 PROGRAMS = 2048
 
@@ -83,7 +85,7 @@ def fused_mix(
     scale = 1 / math.sqrt(n) if norm == "ortho" else 1.0
     kept = None if static is None else torch.view_as_real(static).contiguous()
     pad, u_pad = (None if t is None else t.contiguous().view(torch.uint8) for t in (pad, u_pad))
-    result: Tensor = _mix(
+    result, _ = _mix(
         p, u, pad, u_pad, offset, weight, bias, spatial, spectral, hidden, output, delta, kept,
         n, period, padding, scale, list(decay),
     )  # fmt: skip
@@ -110,13 +112,16 @@ def _mix(
     padding: str,
     scale: float,
     decay: list[float],
-) -> Tensor:
+) -> tuple[Tensor, Tensor]:
+    """Return y, and T h0 of two channels a row where it is small enough to be kept, else nothing."""
     given = Operands(
         p, u, pad, u_pad, offset, weight, bias, spatial, spectral, hidden, output, delta, static,
         n, period, padding, scale, Decay(*decay),
     )  # fmt: skip
     batch, length = given.batch, given.length
     y = _by_channel(p, given.channels, length)
+    small = given.static is None and _small(p, n)
+    kept = _static_spectra(given, 0, given.channels) if small else delta.new_empty(0, dtype=torch.float32)
     signals = _scratch(given, 1 + given.sides)
     time, paired, block = given.time(), given.in_pairs(p), _block(length, TIME_BLOCK)
     bins = _block(n + 2, BIN_BLOCK)
@@ -127,7 +132,7 @@ def _mix(
         spectra = _spectra(given, first, pairs, signals, None)
         products = signals.view(-1, batch, n, 2)[:pairs]  # the signals have been read
         mix_kernel[(pairs, blocks, groups)](
-            spectra, _static_spectra(given, first, last), delta, spectral, products,
+            spectra, _static_of(given, kept, first, last), delta, spectral, products,
             first, given.channels, batch, n, scale / 2, 0.25 / n,
             KEPT=static is not None, GROUP=batch // groups, SIDES=given.sides, K=given.taps,
             BLOCK=bins, num_warps=_warps(bins),
@@ -139,12 +144,15 @@ def _mix(
             period, n, *p.stride(), *y.stride()[:2],
             **time, HAS_PAD=pad is not None, PAIRED=paired, BLOCK=block, num_warps=_warps(block),
         )  # fmt: skip
-    return y
+    return y, kept
 
 
 @_mix.register_fake
 def _(p, u, pad, u_pad, offset, weight, bias, spatial, spectral, hidden, output, delta, static, n, *settings):  # type: ignore[no-untyped-def]
-    return _by_channel(p, p.shape[1] // 3, p.shape[2])
+    pairs = (p.shape[1] // 3 + 1) // 2
+    small = static is None and _small(p, n)
+    kept = delta.new_empty((pairs, n, 2) if small else 0, dtype=torch.float32)
+    return _by_channel(p, p.shape[1] // 3, p.shape[2]), kept
 
 
 @torch.library.custom_op("orchid::mix_backward", mutates_args=())
@@ -163,6 +171,7 @@ def _mix_backward(
     output: Tensor | None,
     delta: Tensor,
     static: Tensor | None,
+    kept: Tensor,
     n: int,
     period: int,
     padding: str,
@@ -184,8 +193,9 @@ def _mix_backward(
     sums = _Sums(given, given.length, 3 * (taps + 1) + 3 + own * taps)
     u_sums = _Sums(given, given.source.shape[2], sides * taps + 1)
     lags = triton.cdiv(n, LAG_BLOCK)
-    dhidden = delta.new_empty(0) if hidden is None else torch.zeros_like(hidden)
-    shares = dhidden.new_empty(0) if output is None else dhidden.new_empty((lags, *output.shape))
+    splits = max(1, min(_step(given) // (2 * STATIC_PAIRS), PROGRAMS // 8 // lags))
+    dhidden = delta.new_empty(0) if hidden is None else hidden.new_zeros((splits, *hidden.shape))
+    doutputs = []
     ddelta = torch.zeros_like(delta, dtype=torch.float32)
     signals = _scratch(given, 2 + sides)
     bins = _block(n + 2, BIN_GRAD_BLOCK)
@@ -199,7 +209,7 @@ def _mix_backward(
         dstatic = spectra.new_empty((groups, pairs, n, 2))
         partial = spectra.new_empty((groups, blocks, pairs, 2, taps))
         mix_grad_kernel[(pairs, blocks, groups)](
-            spectra, _static_spectra(given, first, last), delta, spectral, products, dstatic, partial,
+            spectra, _static_of(given, kept, first, last), delta, spectral, products, dstatic, partial,
             first, channels, batch, n, scale / 2, 0.25 / n,
             KEPT=static is not None, GROUP=batch // groups, SIDES=sides, K=taps, BLOCK=bins,
             num_warps=max(1, bins // 32),
@@ -209,10 +219,13 @@ def _mix_backward(
             spectral_sums.append(partial.sum(dim=(0, 1)))
         if hidden is not None and output is not None:
             rows = inverse_complex_dft(dstatic.sum(dim=0) if groups > 1 else dstatic)
-            static_grad_kernel[(lags,)](
-                rows, hidden, output, dhidden, shares, ddelta, first, last, n, hidden.shape[1], channels, *given.decay,
-                WIDTH=_width(hidden), PAIRS=STATIC_PAIRS, STEPS=triton.cdiv(pairs, STATIC_PAIRS), BLOCK=LAG_BLOCK,
+            shares = rows.new_empty((lags, last - first, hidden.shape[1]))
+            static_grad_kernel[(lags, splits)](
+                rows, hidden, output, dhidden, shares, ddelta, first, last, n, hidden.shape[1], *given.decay,
+                STEPS=triton.cdiv(pairs, STATIC_PAIRS * splits), **_static_sizes(given, hidden),
             )  # fmt: skip
+            doutputs.append(shares.sum(dim=0))
+            del rows, shares
         grads = inverse_complex_dft(products)
         _streams_grad(given, first, pairs, dy, grads, dp, sums, own)
         if u is not None:
@@ -220,33 +233,35 @@ def _mix_backward(
         del grads
     doffset, dweight, dbias, dspatial = _parameter_grads(given, sums.total(), u_sums.total() if u is not None else None)
     dspectral = torch.cat(spectral_sums).flatten(0, 1)[:channels] if sides else torch.zeros_like(spectral)
-    doutput = shares if output is None else shares.sum(dim=0).to(output.dtype)
+    dhidden = dhidden if hidden is None else dhidden.sum(dim=0) if splits > 1 else dhidden.squeeze(0)
+    doutput = delta.new_empty(0) if output is None else torch.cat(doutputs).to(output.dtype)
     return (
-        dp, du, doffset, dweight, dbias, dspatial, dspectral.to(spectral.dtype), dhidden, doutput, ddelta.to(delta.dtype)
+        dp, du, doffset, dweight, dbias, dspatial, dspectral.to(spectral.dtype),
+        dhidden, doutput, ddelta.to(delta.dtype),
     )  # fmt: skip
 
 
 @_mix_backward.register_fake
-def _(dy, p, u, pad, u_pad, offset, weight, bias, spatial, spectral, hidden, output, delta, static, n, *settings):  # type: ignore[no-untyped-def]
+def _(dy, p, u, pad, u_pad, offset, weight, bias, spatial, spectral, hidden, output, delta, *settings):  # type: ignore[no-untyped-def]
     du = p.new_empty(0) if u is None else _by_channel(u, u.shape[1], u.shape[2])
     dhidden = delta.new_empty(0) if hidden is None else torch.empty_like(hidden)
-    doutput = dhidden.new_empty(0) if output is None else torch.empty_like(output)
+    doutput = delta.new_empty(0) if output is None else torch.empty_like(output)
     small = [torch.empty_like(t) for t in (offset, weight, bias, spatial, spectral)]
     return (_by_channel(p, p.shape[1], p.shape[2]), du, *small, dhidden, doutput, torch.empty_like(delta))
 
 
-def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     *tensors, n, period, padding, scale, decay = inputs
-    ctx.save_for_backward(*tensors)
+    ctx.save_for_backward(*tensors, output[1])
     ctx.settings = (n, period, padding, scale, decay)
 
 
-def _backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
-    p, u, pad, u_pad, *_, hidden, output, _, _ = ctx.saved_tensors
-    dp, du, *small, dhidden, doutput, ddelta = _mix_backward(dy, *ctx.saved_tensors, *ctx.settings)
-    fixed = hidden is None
+def _backward(ctx: Any, dy: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+    saved = ctx.saved_tensors
+    dp, du, *small, dhidden, doutput, ddelta = _mix_backward(dy, *saved, *ctx.settings)
+    fixed = saved[-5] is None  # hidden, output, delta, static, kept
     return (
-        dp, None if u is None else du, None, None, *small,
+        dp, None if saved[1] is None else du, None, None, *small,
         None if fixed else dhidden, None if fixed else doutput, None if fixed else ddelta,
         *[None] * 6,
     )  # fmt: skip
@@ -308,14 +323,16 @@ def _warps(block: int) -> int:
     return max(1, min(4, block // 64))
 
 
-def _width(hidden: Tensor) -> int:
-    return triton.next_power_of_2(max(16, hidden.shape[1]))
+def _static_sizes(given: Operands, hidden: Tensor) -> dict[str, Any]:
+    precision = "tf32" if given.p.dtype == torch.bfloat16 else "tf32x3"
+    width = triton.next_power_of_2(max(16, hidden.shape[1]))
+    return {"PRECISION": precision, "WIDTH": width, "PAIRS": STATIC_PAIRS, "BLOCK": LAG_BLOCK}
 
 
 def _spectra(given: Operands, first: int, pairs: int, signals: Tensor, dy: Tensor | None) -> Tensor:
     """Return the spectra (pairs, B, rows, n, 2) of a, of the conditioning sequences, and with dy of dc."""
     p, source, n = given.p, given.source, given.n
-    grad, block = p if dy is None else dy, _block(n, TIME_BLOCK if dy is None else TIME_BLOCK // 2)
+    grad, block = p if dy is None else dy, _block(n, TIME_BLOCK)
     signals_kernel[(pairs * given.batch, triton.cdiv(n, 2 * block))](
         p, source, grad, given.offset, given.weight, given.bias, given.spatial,
         given.address(given.pad), given.address(given.source_pad), signals,
@@ -328,17 +345,26 @@ def _spectra(given: Operands, first: int, pairs: int, signals: Tensor, dy: Tenso
     return complex_dft(signals[:pairs])
 
 
-def _static_spectra(given: Operands, first: int, last: int) -> Tensor:
-    """Return T h0 of a chunk's channels, or what is kept of all."""
+def _small(p: Tensor, n: int) -> bool:
+    return p.shape[1] // 3 * n <= SMALL
+
+
+def _static_of(given: Operands, kept: Tensor, first: int, last: int) -> Tensor:
+    """Return h0_f of a frozen layer, or T h0 of a chunk's channels."""
     if given.static is not None:
         return given.static
+    return kept[first // 2 : (last + 1) // 2] if kept.numel() else _static_spectra(given, first, last)
+
+
+def _static_spectra(given: Operands, first: int, last: int) -> Tensor:
+    """Return T h0 of some channels, (pairs, n, 2)."""
     hidden, output = given.hidden, given.output
     assert hidden is not None and output is not None
     pairs = (last - first + 1) // 2
     rows = hidden.new_empty((pairs, given.n, 2))
     static_kernel[(triton.cdiv(pairs, STATIC_PAIRS), triton.cdiv(given.n, LAG_BLOCK))](
         hidden, output, rows, first, last, given.n, hidden.shape[1], *given.decay,
-        WIDTH=_width(hidden), PAIRS=STATIC_PAIRS, BLOCK=LAG_BLOCK,
+        **_static_sizes(given, hidden),
     )  # fmt: skip
     return complex_dft(rows)
 

@@ -187,8 +187,8 @@ def mix_grad_kernel(
             for j in tl.static_range(K):
                 near = k - K // 2 + j
                 g_re, g_im, h_re, h_im = _bins(sides, near, n)
-                x_sums = x_sums + (dx_re * magnitude(g_re, g_im) * scale,)  # noqa: RUF005
-                y_sums = y_sums + (dy_re * magnitude(h_re, h_im) * scale,)  # noqa: RUF005
+                x_sums = x_sums + (dx_re * magnitude(g_re, g_im) * scale,)
+                y_sums = y_sums + (dy_re * magnitude(h_re, h_im) * scale,)
                 near_x, _, near_y, _ = _kernel_grads(a, grad, near, n, share)
                 dm += tl.load(x_taps + K - 1 - j).to(tl.float32) * near_x
                 dn += tl.load(y_taps + K - 1 - j).to(tl.float32) * near_y
@@ -205,9 +205,9 @@ def mix_grad_kernel(
                 g_re, g_im, h_re, h_im = _bins(sides, near, n)
                 q_re, q_im, r_re, r_im = _bins(sides + 2 * n, near, n)
                 re, im = _crossed(g_re, g_im, q_re, q_im, scale)
-                x_sums = x_sums + (dx_re * re + dx_im * im,)  # noqa: RUF005
+                x_sums = x_sums + (dx_re * re + dx_im * im,)
                 re, im = _crossed(h_re, h_im, r_re, r_im, scale)
-                y_sums = y_sums + (dy_re * re + dy_im * im,)  # noqa: RUF005
+                y_sums = y_sums + (dy_re * re + dy_im * im,)
                 near_edge = _edge(near, n)
                 near_re, near_im, far_re, far_im = _kernel_grads(a, grad, near, n, share)
                 u_re += tl.load(x_taps + K - 1 - j).to(tl.float32) * near_re

@@ -1,7 +1,7 @@
 """The static kernel, from its network's last hidden layer to complex rows of two channels, and back.
 
-h0[d, t] = scale exp(fall |tau(t)| / (span + slope d)) sum_w output[d, w] hidden[t, w]. The products run on tensor cores
-in three TF32 terms each, which is float32 but for the last bits.
+h0[d, t] = scale exp(fall |tau(t)| / (span + slope d)) sum_w output[d, w] hidden[t, w]. The products run on tensor
+cores: in three TF32 terms each ("tf32x3"), float32 but for the last bits, or, for bfloat16 streams, in one.
 """
 
 import triton
@@ -25,39 +25,40 @@ def _rows(pointer, row, count, width, WIDTH: tl.constexpr):
 @triton.jit
 def static_kernel(
     hidden, output, out, first, last, n, width, unit, span, slope, fall, scale,
-    WIDTH: tl.constexpr, PAIRS: tl.constexpr, BLOCK: tl.constexpr,
+    PRECISION: tl.constexpr, WIDTH: tl.constexpr, PAIRS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Write h0 of channels first ... last - 1 as complex rows out (pairs, n); hidden (n, W), output (D, W)."""
     pair, t = tl.program_id(0) * PAIRS + tl.arange(0, PAIRS), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     d = first + 2 * pair
     z = tl.trans(_rows(hidden, t, n, width, WIDTH))
-    x = tl.dot(_rows(output, d, last, width, WIDTH), z, input_precision="tf32x3")
-    y = tl.dot(_rows(output, d + 1, last, width, WIDTH), z, input_precision="tf32x3")
+    x = tl.dot(_rows(output, d, last, width, WIDTH), z, input_precision=PRECISION)
+    y = tl.dot(_rows(output, d + 1, last, width, WIDTH), z, input_precision=PRECISION)
     x *= _decay(d[:, None], t[None, :], n, unit, span, slope, fall, scale)
     y *= _decay(d[:, None] + 1, t[None, :], n, unit, span, slope, fall, scale)
-    cell = pair.to(tl.int64)[:, None] * n + t[None, :]
+    cell = pair[:, None] * n + t[None, :]  # a chunk's cells fit 32 bits
     inside = (d < last)[:, None] & (t < n)[None, :]
     tl.store(out + 2 * cell[:, :, None] + tl.arange(0, 2)[None, None, :], tl.join(x, y), mask=inside[:, :, None])
 
 
 @triton.jit
 def static_grad_kernel(
-    rows, hidden, output, dhidden, doutput, ddelta, first, last, n, width, channels, unit, span, slope, fall, scale,
-    WIDTH: tl.constexpr, PAIRS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
+    rows, hidden, output, dhidden, doutput, ddelta, first, last, n, width, unit, span, slope, fall, scale,
+    PRECISION: tl.constexpr, WIDTH: tl.constexpr, PAIRS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Add to dhidden (n, W), and write the gradient of delta and a block's share of doutput (blocks, D, W).
+    """Add to a group's share of dhidden (groups, n, W), and write ddelta and a block's share of doutput (blocks, C, W).
 
     rows (pairs, n) complex are the gradients of the kernels in time, of channels first ... last - 1.
     """
-    block = tl.program_id(0)
+    block, group = tl.program_id(0), tl.program_id(1)
+    dhidden += group.to(tl.int64) * n * width
     t, w = block * BLOCK + tl.arange(0, BLOCK), tl.arange(0, WIDTH)[None, :]
     z = _rows(hidden, t, n, width, WIDTH)
     own, inside = t[:, None] * width + w, (t < n)[:, None] & (w < width)
     total = tl.load(dhidden + own, mask=inside, other=0.0)
     for step in range(STEPS):
-        pair = step * PAIRS + tl.arange(0, PAIRS)
+        pair = (group * STEPS + step) * PAIRS + tl.arange(0, PAIRS)
         d = first + 2 * pair
-        cell = pair.to(tl.int64)[:, None] * n + t[None, :]
+        cell = pair[:, None] * n + t[None, :]
         here = ((d < last)[:, None] & (t < n)[None, :])[:, :, None]
         x, y = tl.split(tl.load(rows + 2 * cell[:, :, None] + tl.arange(0, 2)[None, None, :], mask=here, other=0.0))
         if block == 0:  # a tap at lag 0
@@ -65,9 +66,9 @@ def static_grad_kernel(
             tl.store(ddelta + d + 1, tl.sum(tl.where((t == 0)[None, :], y, 0.0), axis=1), mask=d + 1 < last)
         x *= _decay(d[:, None], t[None, :], n, unit, span, slope, fall, scale)
         y *= _decay(d[:, None] + 1, t[None, :], n, unit, span, slope, fall, scale)
-        total += tl.dot(tl.trans(x), _rows(output, d, last, width, WIDTH), input_precision="tf32x3")
-        total += tl.dot(tl.trans(y), _rows(output, d + 1, last, width, WIDTH), input_precision="tf32x3")
-        share = doutput + (block.to(tl.int64) * channels + d[:, None]) * width + w
-        tl.store(share, tl.dot(x, z, input_precision="tf32x3"), mask=(d < last)[:, None] & (w < width))
-        tl.store(share + width, tl.dot(y, z, input_precision="tf32x3"), mask=(d + 1 < last)[:, None] & (w < width))
+        total += tl.dot(tl.trans(x), _rows(output, d, last, width, WIDTH), input_precision=PRECISION)
+        total += tl.dot(tl.trans(y), _rows(output, d + 1, last, width, WIDTH), input_precision=PRECISION)
+        share = doutput + (block.to(tl.int64) * (last - first) + 2 * pair[:, None]) * width + w
+        tl.store(share, tl.dot(x, z, input_precision=PRECISION), mask=(d < last)[:, None] & (w < width))
+        tl.store(share + width, tl.dot(y, z, input_precision=PRECISION), mask=(d + 1 < last)[:, None] & (w < width))
     tl.store(dhidden + own, total, mask=inside)

@@ -9,7 +9,7 @@ def zeros(COUNT: tl.constexpr, BLOCK: tl.constexpr):
     """Return COUNT vectors of zeros."""
     sums = ()
     for _ in tl.static_range(COUNT):
-        sums = sums + (tl.zeros((BLOCK,), tl.float32),)  # noqa: RUF005
+        sums = sums + (tl.zeros((BLOCK,), tl.float32),)
     return sums
 
 
@@ -18,5 +18,5 @@ def plus(sums, more, COUNT: tl.constexpr):
     """Return the sums of two tuples of COUNT vectors."""
     total = ()
     for i in tl.static_range(COUNT):
-        total = total + (sums[i] + more[i],)  # noqa: RUF005
+        total = total + (sums[i] + more[i],)
     return total

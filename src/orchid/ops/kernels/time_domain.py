@@ -57,9 +57,9 @@ def parameters(taps, bias, offset, channel, K: tl.constexpr, BIASED: tl.constexp
     """Load what a short convolution of one channel needs: K taps, the bias (or zero), the stream's offset."""
     loaded = ()
     for j in tl.static_range(K):
-        loaded = loaded + (tl.load(taps + channel * K + j).to(tl.float32),)  # noqa: RUF005
+        loaded = loaded + (tl.load(taps + channel * K + j).to(tl.float32),)
     constant = tl.load(bias + channel).to(tl.float32) if BIASED else 0.0
-    return loaded + (constant, tl.load(offset + channel).to(tl.float32))  # noqa: RUF005
+    return loaded + (constant, tl.load(offset + channel).to(tl.float32))
 
 
 @triton.jit

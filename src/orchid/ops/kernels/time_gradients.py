@@ -57,7 +57,7 @@ def _tap_sums(
         # Positions are spelled out: assigned to a name they would no longer be known when compiling.
         x0 = value(row, m, stride, own[K + 1], length, pad, period, j + SHIFT + 1 - K, CIRCULAR, HAS_PAD, PAIRED)
         x1 = value(row, m, stride, own[K + 1], length, pad, period, j + SHIFT + 2 - K, CIRCULAR, HAS_PAD, PAIRED)
-        sums = sums + (g0 * x0 + g1 * x1,)  # noqa: RUF005
+        sums = sums + (g0 * x0 + g1 * x1,)
     return sums
 
 
@@ -103,12 +103,8 @@ def streams_grad_kernel(
             for at in tl.static_range(K + 1):
                 da = _cell(rows, m, here, pads, period, n, i, at - SHIFT, CIRCULAR, HAS_PAD, PAIRED)
                 c = _cell(c_row, m, here, pads, period, n, i, at - SHIFT, CIRCULAR, HAS_PAD, PAIRED)
-                v = short(
-                    v_row, v_own, m, p_time, here, pads, period, at - SHIFT, K, SHIFT, CIRCULAR, HAS_PAD, PAIRED
-                )
-                s = short(
-                    s_row, s_own, m, p_time, here, pads, period, at - SHIFT, K, SHIFT, CIRCULAR, HAS_PAD, PAIRED
-                )
+                v = short(v_row, v_own, m, p_time, here, pads, period, at - SHIFT, K, SHIFT, CIRCULAR, HAS_PAD, PAIRED)
+                s = short(s_row, s_own, m, p_time, here, pads, period, at - SHIFT, K, SHIFT, CIRCULAR, HAS_PAD, PAIRED)
                 g = value(g_row, m, dy_time, 0.0, here, pads, period, at - SHIFT, CIRCULAR, HAS_PAD, PAIRED)
                 dv, ds, dt = da * s, da * v, g * c
                 v_even, v_odd = _spread(dv, v_own, v_even, v_odd, at, K)
@@ -189,7 +185,7 @@ def context_grad_kernel(
                 )
             even = tl.where(real_at(2 * m, here, pads, HAS_PAD), even, 0.0)
             odd = tl.where(real_at(2 * m + 1, here, pads, HAS_PAD), odd, 0.0)
-            sums = plus(sums, cond + (even + odd,), COUNT)  # noqa: RUF005
+            sums = plus(sums, cond + (even + odd,), COUNT)
             put_row(du + sample * du_batch + channel * du_channel, m, here, even, odd)
             block += 1
             b = tl.where(block == blocks, b + 1, b)
