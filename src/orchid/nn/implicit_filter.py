@@ -95,7 +95,7 @@ class ImplicitFilter(nn.Module):
         return z
 
     def decay(self) -> tuple[float, float, float, float, float]:
-        """Return decay_d(t) / sqrt(n) as unit, span, slope, fall, scale: scale exp(fall |lag| unit / (span + slope d))."""
+        """Return unit, span, slope, fall, scale: decay_d / sqrt(n) = scale exp(fall |lag| unit / (span + slope d))."""
         slope = (FASTEST - SLOWEST) / max(1, self.d_model - 1)
         return 2 / self.grid, SLOWEST, slope, -FALL, 1 / math.sqrt(self.max_length)
 
