@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from orchid.report.markdown import Run
-from orchid.report.recall import demo_table, length_table, recall_sections, vocabulary_table
+from orchid.report.recall import demo_table, fused_table, length_table, recall_sections, vocabulary_table
 from orchid.report.recall_figures import draw_recall
 from orchid.report.runtime import runtime_table, skipped_list, training_table
 from orchid.report.runtime_figure import FIGURE, draw_runtime, is_drawn
 from orchid.train.run_folder import atomic
 
+# The folder of runs that were trained through the fused kernels.
+KERNELS = "kernels"
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 INTRODUCTION = (
     "Rendered by `orchid report` from the JSON files under `results/`, each of which holds its configuration, seed, "
@@ -27,6 +29,7 @@ class Results:
     benchmarks: list[dict[str, Any]] = field(default_factory=list)
     tuning: list[dict[str, Any]] = field(default_factory=list)
     training: list[dict[str, Any]] = field(default_factory=list)
+    fused: list[Run] = field(default_factory=list)  # the same recipes, trained through the kernels
 
 
 def write_report(results: Path, out: Path) -> list[Path]:
@@ -63,7 +66,7 @@ def load_results(folder: Path) -> Results:
         elif "recipe" in data:
             if data["recipe"].partition("/")[0] != "recall":
                 raise ValueError(f"there is no table for results of recipe {data['recipe']!r}, in {path}")
-            results.runs.append(data)
+            (results.fused if path.parent.name == KERNELS else results.runs).append(data)
         else:
             raise ValueError(f"{path} is neither the result of a run nor a benchmark")
     return results
@@ -72,7 +75,10 @@ def load_results(folder: Path) -> Results:
 def _sections(results: Results) -> list[str]:
     runtime = [_runtime_section(benchmark) for benchmark in results.benchmarks]
     speed = [f"## Training speed\n\n{training_table(data, results.runs)}" for data in results.training]
-    return [*recall_sections(results.runs, results.tuning), *speed, *runtime]
+    fused = (
+        [f"## Recall through the fused kernels\n\n{fused_table(results.fused, results.runs)}"] if results.fused else []
+    )
+    return [*recall_sections(results.runs, results.tuning), *speed, *fused, *runtime]
 
 
 def _runtime_section(benchmark: dict[str, Any]) -> str:

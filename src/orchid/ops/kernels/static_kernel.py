@@ -9,7 +9,8 @@ import triton.language as tl
 
 
 @triton.jit
-def _decay(d, t, n, unit, span, slope, fall, scale):
+def _decay(d, last, t, n, unit, span, slope, fall, scale):
+    d = tl.minimum(d, last - 1)  # beyond the channels the span would pass through zero
     lag = tl.where(t < n - n // 2, t, tl.maximum(n - t, 0)).to(tl.float32) * unit
     return scale * tl.exp(lag * (fall / (span + slope * d.to(tl.float32))))
 
@@ -33,8 +34,8 @@ def static_kernel(
     z = tl.trans(_rows(hidden, t, n, width, WIDTH))
     x = tl.dot(_rows(output, d, last, width, WIDTH), z, input_precision=PRECISION)
     y = tl.dot(_rows(output, d + 1, last, width, WIDTH), z, input_precision=PRECISION)
-    x *= _decay(d[:, None], t[None, :], n, unit, span, slope, fall, scale)
-    y *= _decay(d[:, None] + 1, t[None, :], n, unit, span, slope, fall, scale)
+    x *= _decay(d[:, None], last, t[None, :], n, unit, span, slope, fall, scale)
+    y *= _decay(d[:, None] + 1, last, t[None, :], n, unit, span, slope, fall, scale)
     cell = pair[:, None] * n + t[None, :]  # a chunk's cells fit 32 bits
     inside = (d < last)[:, None] & (t < n)[None, :]
     tl.store(out + 2 * cell[:, :, None] + tl.arange(0, 2)[None, None, :], tl.join(x, y), mask=inside[:, :, None])
@@ -64,8 +65,8 @@ def static_grad_kernel(
         if block == 0:  # a tap at lag 0
             tl.store(ddelta + d, tl.sum(tl.where((t == 0)[None, :], x, 0.0), axis=1), mask=d < last)
             tl.store(ddelta + d + 1, tl.sum(tl.where((t == 0)[None, :], y, 0.0), axis=1), mask=d + 1 < last)
-        x *= _decay(d[:, None], t[None, :], n, unit, span, slope, fall, scale)
-        y *= _decay(d[:, None] + 1, t[None, :], n, unit, span, slope, fall, scale)
+        x *= _decay(d[:, None], last, t[None, :], n, unit, span, slope, fall, scale)
+        y *= _decay(d[:, None] + 1, last, t[None, :], n, unit, span, slope, fall, scale)
         total += tl.dot(tl.trans(x), _rows(output, d, last, width, WIDTH), input_precision=PRECISION)
         total += tl.dot(tl.trans(y), _rows(output, d + 1, last, width, WIDTH), input_precision=PRECISION)
         share = doutput + (block.to(tl.int64) * (last - first) + 2 * pair[:, None]) * width + w
