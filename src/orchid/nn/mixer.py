@@ -38,18 +38,19 @@ GRIDS = ("stretch", "extend")
 
 
 class LinearToChannels(nn.Linear):
-    """A linear layer that writes channels first: W x^T + b, (B, L, in) -> (B, out, L), with no transposed copy."""
+    """A linear layer that writes channels first: W x^T + b, (B, L, in) -> (B, out, L).
+
+    One matrix product whatever the batch, stored channel by channel: no transposed copy, and rows for the transforms.
+    """
 
     def forward(self, x: Tensor, out_features: int | None = None, *, biased: bool = True) -> Tensor:
         """Project x; with ``out_features``, onto the first that many features only.
 
-        Not ``biased`` it is one matrix product whatever the batch, stored channel by channel: what the fused kernels
-        read, who add the bias themselves.
+        Not ``biased`` the bias is left to the reader: the fused kernels add it themselves.
         """
-        weight, bias = self.weight[:out_features], self.bias[:out_features]
-        if not biased:
-            return (weight @ x.flatten(0, 1).T).unflatten(1, x.shape[:2]).transpose(0, 1)
-        return torch.baddbmm(bias[:, None], weight.expand(x.shape[0], -1, -1), x.transpose(1, 2))
+        weight, rows = self.weight[:out_features], x.flatten(0, 1).T
+        y = torch.addmm(self.bias[:out_features, None], weight, rows) if biased else weight @ rows
+        return y.unflatten(1, x.shape[:2]).transpose(0, 1)
 
 
 class LinearFromChannels(nn.Linear):

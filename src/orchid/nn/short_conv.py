@@ -9,11 +9,8 @@ from orchid.ops.depthwise import depthwise_conv_time
 
 
 def masked(x: Tensor, pad: Tensor | None) -> Tensor:
-    """Zero x (B, D, L) where ``pad`` (B, 1, L) is True; a fill, not a product, so that NaN does not survive.
-
-    In place: the callers hand over tensors that nothing else reads.
-    """
-    return x if pad is None else x.masked_fill_(pad, 0.0)
+    """Zero x (B, D, L) where ``pad`` (B, 1, L) is True; a fill, not a product, so that NaN does not survive."""
+    return x if pad is None else x.masked_fill(pad, 0.0)
 
 
 def unit_gain_(taps: Tensor) -> None:
@@ -55,7 +52,7 @@ class ShortConv(nn.Module):
     def forward(self, x: Tensor, pad: Tensor | None = None) -> Tensor:
         """Convolve x (B, D, L); ``pad`` (B, 1, L) is True at masked positions."""
         y = depthwise_conv_time(x, self.weight, self.bias, padding=self.padding, period=self.max_length)
-        return masked(y, pad)
+        return y if pad is None else y.masked_fill_(pad, 0.0)  # in place: nothing else reads it
 
     def extra_repr(self) -> str:
         """Show sizes in ``print(module)``."""

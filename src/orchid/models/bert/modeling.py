@@ -1,0 +1,353 @@
+"""Orchid-BERT: a bidirectional encoder with any registered mixer, as Hugging Face models."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers import initialization as init
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_outputs import (
+    BaseModelOutput,
+    MaskedLMOutput,
+    QuestionAnsweringModelOutput,
+    SequenceClassifierOutput,
+    TokenClassifierOutput,
+)
+
+from orchid.models.bert.configuration import OrchidBertConfig
+from orchid.models.block import OrchidBlock
+from orchid.models.sequence import sinusoidal_positions
+
+IGNORED = -100  # a label that is not trained
+
+
+class OrchidBertEmbeddings(nn.Module):
+    """Word, position and segment embeddings, summed, normalised."""
+
+    def __init__(self, config: OrchidBertConfig) -> None:
+        super().__init__()
+        size = config.hidden_size
+        self.max_length, self.kind = config.max_position_embeddings, config.position_embeddings
+        self.word_embeddings = nn.Embedding(config.vocab_size, size, padding_idx=config.pad_token_id)
+        self.position_embeddings = nn.Embedding(self.max_length, size) if self.kind == "learned" else None
+        self.token_type_embeddings = nn.Embedding(config.type_vocab_size, size)
+        self.norm = nn.LayerNorm(size, eps=config.layer_norm_eps)
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+
+    def forward(self, input_ids: Tensor | None, inputs_embeds: Tensor | None, token_type_ids: Tensor | None) -> Tensor:
+        """Return (B, L, D) of token ids (B, L), or of word embeddings (B, L, D)."""
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError("give exactly one of input_ids and inputs_embeds")
+        x = self.word_embeddings(input_ids) if inputs_embeds is None else inputs_embeds
+        length = x.shape[1]
+        if length > self.max_length:
+            raise ValueError(
+                f"the input has {length} tokens, more than max_position_embeddings={self.max_length}; truncate it"
+            )
+        if self.position_embeddings is not None:
+            x = x + self.position_embeddings.weight[:length]
+        elif self.kind == "sinusoidal":
+            x = x + sinusoidal_positions(length, x.shape[2], x.device).to(x.dtype)
+        if token_type_ids is None:
+            x = x + self.token_type_embeddings.weight[0]
+        else:
+            x = x + self.token_type_embeddings(token_type_ids)
+        return self.dropout(self.norm(x))
+
+
+class OrchidBertLayer(GradientCheckpointingLayer, OrchidBlock):
+    """A block that can be checkpointed by ``gradient_checkpointing_enable()``."""
+
+
+class OrchidBertPreTrainedModel(PreTrainedModel):
+    """Loading, saving and initialisation."""
+
+    config_class = OrchidBertConfig
+    base_model_prefix = "orchid_bert"
+    supports_gradient_checkpointing = True
+    _no_split_modules = ["OrchidBertLayer"]  # noqa: RUF012
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        """Draw linear and embedding weights as BERT does; leave every other module, the mixers' above all, its own."""
+        std = self.config.initializer_range
+        if type(module) is nn.Linear:
+            init.normal_(module.weight, std=std)
+            if module.bias is not None:
+                init.zeros_(module.bias)
+        elif isinstance(module, nn.Embedding):
+            init.normal_(module.weight, std=std)
+        elif callable(reset := getattr(module, "reset_parameters", None)):
+            reset()
+
+
+class OrchidBertModel(OrchidBertPreTrainedModel):
+    """Embeddings, a stack of blocks, a norm: tokens in, one vector per token out."""
+
+    def __init__(self, config: OrchidBertConfig) -> None:
+        super().__init__(config)
+        self.embeddings = OrchidBertEmbeddings(config)
+        self.layers = nn.ModuleList(
+            OrchidBertLayer(
+                config.hidden_size,
+                config.max_position_embeddings,
+                mixer=config.mixer,
+                mixer_options=config.mixer_options,
+                mlp=config.mlp,
+                blocks=config.mlp_blocks,
+                expansion=config.mlp_expansion,
+                dropout=config.hidden_dropout_prob,
+            )
+            for _ in range(config.num_hidden_layers)
+        )
+        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Module:
+        """Return the word embedding."""
+        return self.embeddings.word_embeddings
+
+    def set_input_embeddings(self, value: nn.Embedding) -> None:
+        """Replace the word embedding."""
+        self.embeddings.word_embeddings = value
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
+        **_: Any,  # what the library's pipelines and trainers pass to every model (position_ids, output_attentions)
+    ) -> Any:
+        """Encode tokens (B, L).
+
+        Args:
+            input_ids: (B, L) token ids, or
+            inputs_embeds: (B, L, D) word embeddings.
+            attention_mask: (B, L), 0 at padding, anywhere; what stands there never changes a real token's output.
+            token_type_ids: (B, L) segment ids.
+            output_hidden_states: also return the input of every block and the output.
+            return_dict: return an output object (default) or a tuple.
+        """
+        wants_states = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
+        wants_dict = self.config.return_dict if return_dict is None else return_dict
+        mask = None if attention_mask is None else attention_mask.bool()
+        x = self.embeddings(input_ids, inputs_embeds, token_type_ids)
+        states: tuple[Any, ...] = ()
+        for layer in self.layers:
+            states += (x,) if wants_states else ()
+            x = layer(x, mask)
+        x = self.norm(x)
+        states += (x,) if wants_states else ()
+        if not wants_dict:
+            return (x, states) if wants_states else (x,)
+        return BaseModelOutput(last_hidden_state=x, hidden_states=states if wants_states else None)
+
+
+class OrchidBertPredictionHead(nn.Module):
+    """Linear, GELU, LayerNorm, then logits over the vocabulary."""
+
+    def __init__(self, config: OrchidBertConfig) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.decoder = nn.Linear(config.hidden_size, config.vocab_size)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return logits (..., V) of (..., D)."""
+        return self.decoder(self.norm(F.gelu(self.dense(x))))
+
+
+class OrchidBertForMaskedLM(OrchidBertPreTrainedModel):
+    """Predicts masked tokens."""
+
+    _tied_weights_keys = {"head.decoder.weight": "orchid_bert.embeddings.word_embeddings.weight"}  # noqa: RUF012
+
+    def __init__(self, config: OrchidBertConfig) -> None:
+        super().__init__(config)
+        self.orchid_bert = OrchidBertModel(config)
+        self.head = OrchidBertPredictionHead(config)
+        self.post_init()
+
+    def get_output_embeddings(self) -> nn.Module:
+        """Return the layer of the logits."""
+        return self.head.decoder
+
+    def set_output_embeddings(self, value: nn.Linear) -> None:
+        """Replace the layer of the logits."""
+        self.head.decoder = value
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
+        **_: Any,
+    ) -> MaskedLMOutput | tuple[Tensor, ...]:
+        """Return logits (B, L, V) and, with labels (B, L; -100 is not trained), the loss.
+
+        With ``config.sparse_prediction``, in training, logits are those of labelled positions only, (count, V).
+        """
+        outputs = self.orchid_bert(
+            input_ids, attention_mask, token_type_ids, inputs_embeds, output_hidden_states, return_dict=True
+        )
+        x, loss = outputs.last_hidden_state, None
+        if labels is not None and self.config.sparse_prediction and self.training:
+            labelled = labels != IGNORED
+            x, labels = x[labelled], labels[labelled]
+        logits = self.head(x)
+        if labels is not None:
+            loss = F.cross_entropy(logits.flatten(0, -2).float(), labels.flatten(), ignore_index=IGNORED)
+        return _returned(self, return_dict, MaskedLMOutput, loss, outputs, logits=logits)
+
+
+class OrchidBertForSequenceClassification(OrchidBertPreTrainedModel):
+    """Classifies a sequence or a pair by its first token or the mean of its real ones; one label is regression."""
+
+    def __init__(self, config: OrchidBertConfig) -> None:
+        super().__init__(config)
+        self.num_labels = int(config.num_labels or 1)
+        self.orchid_bert = OrchidBertModel(config)
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.dropout = _classifier_dropout(config)
+        self.classifier = nn.Linear(config.hidden_size, self.num_labels)
+        self.post_init()
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
+        **_: Any,
+    ) -> SequenceClassifierOutput | tuple[Tensor, ...]:
+        """Return logits (B, labels) and, with labels, the loss of ``config.problem_type`` (guessed if None)."""
+        outputs = self.orchid_bert(
+            input_ids, attention_mask, token_type_ids, inputs_embeds, output_hidden_states, return_dict=True
+        )
+        x = self._pooled(outputs.last_hidden_state, attention_mask)
+        logits = self.classifier(self.dropout(torch.tanh(self.dense(self.dropout(x)))))
+        loss = None if labels is None else self._loss(logits, labels)
+        return _returned(self, return_dict, SequenceClassifierOutput, loss, outputs, logits=logits)
+
+    def _pooled(self, x: Tensor, attention_mask: Tensor | None) -> Tensor:
+        if self.config.classifier_pooling == "cls":
+            return x[:, 0]
+        if attention_mask is None:
+            return x.mean(dim=1)
+        real = attention_mask.bool()[..., None]
+        return x.masked_fill(~real, 0.0).sum(dim=1) / real.sum(dim=1).clamp(min=1).to(x.dtype)
+
+    def _loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        if self.config.problem_type is None:
+            if self.num_labels == 1:
+                self.config.problem_type = "regression"
+            else:
+                whole = not labels.is_floating_point()
+                self.config.problem_type = "single_label_classification" if whole else "multi_label_classification"
+        if self.config.problem_type == "regression":
+            return F.mse_loss(logits.float().squeeze(-1), labels.float().view(logits.squeeze(-1).shape))
+        if self.config.problem_type == "single_label_classification":
+            return F.cross_entropy(logits.float(), labels.view(-1))
+        return F.binary_cross_entropy_with_logits(logits.float(), labels.float())
+
+
+class OrchidBertForTokenClassification(OrchidBertPreTrainedModel):
+    """Classifies every token."""
+
+    def __init__(self, config: OrchidBertConfig) -> None:
+        super().__init__(config)
+        self.num_labels = int(config.num_labels or 1)
+        self.orchid_bert = OrchidBertModel(config)
+        self.dropout = _classifier_dropout(config)
+        self.classifier = nn.Linear(config.hidden_size, self.num_labels)
+        self.post_init()
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
+        **_: Any,
+    ) -> TokenClassifierOutput | tuple[Tensor, ...]:
+        """Return logits (B, L, labels) and, with labels (B, L; -100 is not trained), the loss."""
+        outputs = self.orchid_bert(
+            input_ids, attention_mask, token_type_ids, inputs_embeds, output_hidden_states, return_dict=True
+        )
+        logits, loss = self.classifier(self.dropout(outputs.last_hidden_state)), None
+        if labels is not None:
+            loss = F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(), ignore_index=IGNORED)
+        return _returned(self, return_dict, TokenClassifierOutput, loss, outputs, logits=logits)
+
+
+class OrchidBertForQuestionAnswering(OrchidBertPreTrainedModel):
+    """Finds the span of an answer."""
+
+    def __init__(self, config: OrchidBertConfig) -> None:
+        super().__init__(config)
+        self.orchid_bert = OrchidBertModel(config)
+        self.qa_outputs = nn.Linear(config.hidden_size, 2)
+        self.post_init()
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        start_positions: Tensor | None = None,
+        end_positions: Tensor | None = None,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
+        **_: Any,
+    ) -> QuestionAnsweringModelOutput | tuple[Tensor, ...]:
+        """Return start and end logits (B, L) and, with positions (B,), the loss; positions outside are not trained."""
+        outputs = self.orchid_bert(
+            input_ids, attention_mask, token_type_ids, inputs_embeds, output_hidden_states, return_dict=True
+        )
+        start, end = self.qa_outputs(outputs.last_hidden_state).unbind(dim=-1)
+        loss = None
+        if start_positions is not None and end_positions is not None:
+            length = start.shape[1]
+            spans = ((start, start_positions.view(-1)), (end, end_positions.view(-1)))
+            losses = [F.cross_entropy(logits.float(), at.clamp(0, length), ignore_index=length) for logits, at in spans]
+            loss = (losses[0] + losses[1]) / 2
+        return _returned(
+            self, return_dict, QuestionAnsweringModelOutput, loss, outputs, start_logits=start, end_logits=end
+        )
+
+
+def _classifier_dropout(config: OrchidBertConfig) -> nn.Dropout:
+    own = config.classifier_dropout
+    return nn.Dropout(config.hidden_dropout_prob if own is None else own)
+
+
+def _returned(
+    model: PreTrainedModel,
+    return_dict: bool | None,
+    kind: type,
+    loss: Tensor | None,
+    outputs: BaseModelOutput,
+    **logits: Tensor,
+) -> Any:
+    """Return an output object, or the tuple of what is in it."""
+    wants_dict = model.config.return_dict if return_dict is None else return_dict
+    if wants_dict:
+        return kind(loss=loss, **logits, hidden_states=outputs.hidden_states)
+    parts = (loss, *logits.values(), outputs.hidden_states)
+    return tuple(part for part in parts if part is not None)

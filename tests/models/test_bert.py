@@ -1,0 +1,286 @@
+"""Orchid-BERT as a Hugging Face citizen."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+pytest.importorskip("transformers", reason="needs transformers")
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForMaskedLM,
+    AutoModelForSequenceClassification,
+    BertTokenizerFast,
+    DataCollatorForLanguageModeling,
+    Trainer,
+    TrainingArguments,
+    pipeline,
+)
+
+from orchid.models.bert import (
+    OrchidBertConfig,
+    OrchidBertForMaskedLM,
+    OrchidBertForQuestionAnswering,
+    OrchidBertForSequenceClassification,
+    OrchidBertForTokenClassification,
+    OrchidBertModel,
+    preset,
+)
+
+WORDS = ["the", "a", "cat", "dog", "sat", "ran", "on", "mat", "rug", "and", "then", "away", "home", "big", "small"]
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+HEADS = [
+    OrchidBertForMaskedLM,
+    OrchidBertForSequenceClassification,
+    OrchidBertForTokenClassification,
+    OrchidBertForQuestionAnswering,
+]
+
+
+def tiny(**changes: object) -> OrchidBertConfig:
+    settings: dict[str, object] = {
+        "vocab_size": len(SPECIAL) + len(WORDS),
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "max_position_embeddings": 24,
+    }
+    return OrchidBertConfig(**{**settings, **changes})
+
+
+@pytest.fixture
+def tokenizer(tmp_path: Path) -> BertTokenizerFast:
+    vocabulary = tmp_path / "vocab.txt"
+    vocabulary.write_text("\n".join([*SPECIAL, *WORDS]) + "\n")
+    return BertTokenizerFast(vocab=str(vocabulary), model_max_length=24)
+
+
+def tokens(batch: int = 3, length: int = 10) -> torch.Tensor:
+    return torch.randint(len(SPECIAL), len(SPECIAL) + len(WORDS), (batch, length))
+
+
+@pytest.mark.parametrize(
+    ("name", "millions"),
+    [
+        ("orchid-bert-base", 77),
+        ("orchid-bert-large", 254),
+        ("bert-base", 110),
+        ("m2-bert-base", 80),
+        ("m2-bert-large", 260),
+    ],
+)
+def test_parameter_counts_of_the_paper(name: str, millions: float) -> None:
+    with torch.device("meta"):
+        model = OrchidBertForMaskedLM(preset(name))
+    assert sum(p.numel() for p in model.parameters()) == pytest.approx(millions * 1e6, rel=0.01)
+
+
+def test_bert_large_has_the_published_count() -> None:
+    """335.2 million with its masked-LM head; the paper rounds to 340."""
+    with torch.device("meta"):
+        model = OrchidBertForMaskedLM(preset("bert-large"))
+    assert sum(p.numel() for p in model.parameters()) == pytest.approx(335.2e6, rel=0.001)
+
+
+class TestConfig:
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"hiden_size": 32}, "no setting 'hiden_size'.*did you mean.*hidden_size"),
+            ({"mixer": "orchd"}, "mixer='orchd'"),
+            ({"hidden_size": 0}, "hidden_size=0"),
+            ({"classifier_pooling": "max"}, "classifier_pooling='max'"),
+            ({"mixer_options": {"ordr": 2}}, "ordr"),
+        ],
+    )
+    def test_wrong_settings_say_what_is_wrong(self, changes: dict[str, object], message: str) -> None:
+        with pytest.raises((ValueError, TypeError), match=message):
+            OrchidBertModel(tiny(**changes))
+
+    def test_survives_saving(self, tmp_path: Path) -> None:
+        config = tiny(mixer_options={"conditioning": "cross"}, num_labels=4, classifier_pooling="mean")
+        config.save_pretrained(tmp_path)
+        loaded = AutoConfig.from_pretrained(tmp_path)
+        assert loaded.to_dict() | {"_name_or_path": ""} == config.to_dict()
+
+
+class TestSaving:
+    @pytest.mark.parametrize("mixer", ["orchid", "attention", "monarch", "performer"])
+    def test_bit_exact_in_a_new_process(self, tmp_path: Path, mixer: str) -> None:
+        torch.manual_seed(0)
+        model, ids = OrchidBertForMaskedLM(tiny(mixer=mixer)).eval(), tokens()
+        model.save_pretrained(tmp_path)
+        loaded = AutoModelForMaskedLM.from_pretrained(tmp_path)
+        for name, value in model.state_dict().items():
+            assert torch.equal(loaded.state_dict()[name], value), name
+        if mixer == "orchid":  # the others' products depend on where in memory a matrix begins, in the last bit
+            assert torch.equal(loaded(ids).logits, model(ids).logits)
+        torch.save({"ids": ids, "logits": loaded(ids).logits}, tmp_path / "expected.pt")
+        script = (
+            "import sys, torch, orchid.models.bert\n"
+            "from transformers import AutoModelForMaskedLM\n"
+            "model = AutoModelForMaskedLM.from_pretrained(sys.argv[1])\n"
+            "expected = torch.load(sys.argv[1] + '/expected.pt', weights_only=True)\n"
+            "assert torch.equal(model(expected['ids']).logits, expected['logits'])\n"
+        )
+        subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True, timeout=120)
+
+    def test_tied_weights_are_stored_once(self, tmp_path: Path) -> None:
+        from safetensors import safe_open
+
+        model = OrchidBertForMaskedLM(tiny())
+        model.save_pretrained(tmp_path)
+        with safe_open(tmp_path / "model.safetensors", "pt") as stored:
+            assert not {"head.decoder.weight", "orchid_bert.embeddings.word_embeddings.weight"} <= set(stored.keys())
+        loaded = OrchidBertForMaskedLM.from_pretrained(tmp_path)
+        assert loaded.head.decoder.weight is loaded.orchid_bert.embeddings.word_embeddings.weight
+
+    def test_a_new_head_leaves_the_rest_as_it_was(self, tmp_path: Path) -> None:
+        model = OrchidBertForMaskedLM(tiny())
+        model.save_pretrained(tmp_path)
+        loaded = AutoModelForSequenceClassification.from_pretrained(tmp_path, num_labels=3)
+        for name, value in model.orchid_bert.state_dict().items():
+            assert torch.equal(loaded.orchid_bert.state_dict()[name], value), name
+        assert float(loaded.classifier.weight.detach().std()) == pytest.approx(0.02, rel=0.3)
+
+    def test_dtype(self, tmp_path: Path) -> None:
+        OrchidBertModel(tiny()).save_pretrained(tmp_path)
+        model = AutoModel.from_pretrained(tmp_path, dtype=torch.bfloat16)
+        assert model.dtype == torch.bfloat16
+        assert model(tokens()).last_hidden_state.dtype == torch.bfloat16
+
+
+def test_mixers_keep_their_initialisation() -> None:
+    """The library would draw every linear and convolution from N(0, 0.02)."""
+    mixer = OrchidBertModel(tiny(hidden_size=128)).layers[0].mixer
+    assert float(mixer.short_conv.weight.detach().std()) == pytest.approx(3**-0.5, rel=0.1)
+    assert float(mixer.stages[0].static.filter.output.detach().std()) == pytest.approx((2 / 64) ** 0.5, rel=0.1)
+    assert torch.equal(mixer.stages[0].static.filter.frequency, torch.full((64,), 3.0))
+
+
+class TestForward:
+    @pytest.mark.parametrize("mixer", ["orchid", "attention", "monarch"])
+    def test_padding_changes_nothing(self, mixer: str) -> None:
+        model, ids = OrchidBertModel(tiny(mixer=mixer)).eval(), tokens(2, 9)
+        padded = torch.cat((ids, torch.zeros(2, 11, dtype=torch.long)), dim=1)
+        mask = torch.arange(20).lt(9).long().expand(2, -1)
+        plain, beside = model(ids).last_hidden_state, model(padded, attention_mask=mask).last_hidden_state[:, :9]
+        assert torch.allclose(plain, beside, atol=1e-5)
+
+    def test_every_parameter_learns(self) -> None:
+        ids = tokens()
+        labels = {"labels": torch.tensor([0, 1, 1])}, {"labels": ids % 2}
+        spans = {"start_positions": torch.tensor([1, 2, 3]), "end_positions": torch.tensor([3, 4, 99])}
+        for head, given in zip(HEADS, ({"labels": ids}, *labels, spans), strict=True):
+            model = head(tiny(mixer_options={"residual_conv": True}))
+            model(ids, token_type_ids=torch.zeros_like(ids), **given).loss.backward()
+            assert all(p.grad is not None for p in model.parameters()), head.__name__
+
+    def test_sparse_prediction_has_the_same_loss(self) -> None:
+        torch.manual_seed(0)
+        dense, ids = OrchidBertForMaskedLM(tiny(hidden_dropout_prob=0.0)), tokens()
+        sparse = OrchidBertForMaskedLM(tiny(hidden_dropout_prob=0.0, sparse_prediction=True))
+        sparse.load_state_dict(dense.state_dict())
+        labels = torch.where(torch.rand(ids.shape) < 0.3, ids, -100)
+        ours, theirs = sparse(ids, labels=labels), dense(ids, labels=labels)
+        assert ours.logits.shape == (int((labels != -100).sum()), sparse.config.vocab_size)
+        assert torch.allclose(ours.loss, theirs.loss)
+        assert sparse.eval()(ids, labels=labels).logits.shape == theirs.logits.shape
+
+    @pytest.mark.parametrize(
+        ("labels", "num_labels", "kind"),
+        [
+            (torch.tensor([0.5, 1.0, 2.0]), 1, "regression"),
+            (torch.tensor([0, 1, 2]), 3, "single_label_classification"),
+            (torch.tensor([[0.0, 1.0], [1.0, 1.0], [0.0, 0.0]]), 2, "multi_label_classification"),
+        ],
+    )
+    def test_kinds_of_labels(self, labels: torch.Tensor, num_labels: int, kind: str) -> None:
+        model = OrchidBertForSequenceClassification(tiny(num_labels=num_labels, classifier_pooling="mean"))
+        assert torch.isfinite(model(tokens(), labels=labels).loss)
+        assert model.config.problem_type == kind
+
+    def test_tuples_hidden_states_and_embeddings(self) -> None:
+        model, ids = OrchidBertModel(tiny()).eval(), tokens()
+        (plain,) = model(ids, return_dict=False)
+        outputs = model(inputs_embeds=model.get_input_embeddings()(ids), output_hidden_states=True)
+        assert torch.equal(outputs.last_hidden_state, plain)
+        assert len(outputs.hidden_states) == 3
+        with pytest.raises(ValueError, match="exactly one of input_ids and inputs_embeds"):
+            model()
+
+    def test_too_long(self) -> None:
+        with pytest.raises(ValueError, match="25 tokens, more than max_position_embeddings=24"):
+            OrchidBertModel(tiny())(tokens(1, 25))
+
+    def test_checkpointing_changes_nothing(self) -> None:
+        torch.manual_seed(0)
+        model, ids = OrchidBertForMaskedLM(tiny(hidden_dropout_prob=0.0)).train(), tokens()
+        gradients = []
+        for _ in range(2):
+            model.zero_grad()
+            model(ids, labels=ids).loss.backward()
+            gradients.append([p.grad.clone() for p in model.parameters()])
+            model.gradient_checkpointing_enable()
+        assert model.is_gradient_checkpointing
+        assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))
+
+    def test_more_tokens(self) -> None:
+        model = OrchidBertForMaskedLM(tiny())
+        model.resize_token_embeddings(40)
+        assert model(tokens()).logits.shape[-1] == 40
+        assert isinstance(model.get_output_embeddings(), nn.Linear)
+
+
+class TestLibrary:
+    """Pipelines and the Trainer, as a user calls them."""
+
+    def test_fill_mask(self, tokenizer: BertTokenizerFast, tmp_path: Path) -> None:
+        OrchidBertForMaskedLM(tiny()).save_pretrained(tmp_path / "m")
+        tokenizer.save_pretrained(tmp_path / "m")
+        fill = pipeline("fill-mask", model=str(tmp_path / "m"))
+        answers = fill("the cat [MASK] on the mat")
+        assert len(answers) == 5
+        assert all(answer["token_str"] in [*WORDS, *SPECIAL] for answer in answers)
+
+    def test_text_classification(self, tokenizer: BertTokenizerFast) -> None:
+        model = OrchidBertForSequenceClassification(tiny(id2label={0: "no", 1: "yes"}, label2id={"no": 0, "yes": 1}))
+        classify = pipeline("text-classification", model=model.eval(), tokenizer=tokenizer)
+        results = classify(["the cat sat", "the big dog ran away and then home"], batch_size=2)
+        alone = classify("the cat sat")
+        assert {result["label"] for result in results} <= {"no", "yes"}
+        assert results[0]["score"] == pytest.approx(alone[0]["score"], abs=1e-5)
+
+    def test_feature_extraction(self, tokenizer: BertTokenizerFast) -> None:
+        extract = pipeline("feature-extraction", model=OrchidBertModel(tiny()), tokenizer=tokenizer)
+        assert torch.tensor(extract("the cat sat")).shape == (1, 5, 32)
+
+    def test_trainer(self, tokenizer: BertTokenizerFast, tmp_path: Path) -> None:
+        torch.manual_seed(0)
+        texts = ["the cat sat on the mat", "a big dog ran away and then home"] * 16
+        data = [tokenizer(text) for text in texts]
+        arguments = TrainingArguments(
+            str(tmp_path / "out"),
+            max_steps=60,
+            per_device_train_batch_size=16,
+            learning_rate=1e-2,
+            report_to=[],
+            save_strategy="no",
+            logging_steps=20,
+            disable_tqdm=True,
+            use_cpu=True,
+            seed=0,
+        )
+        collator = DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.3)
+        model = OrchidBertForMaskedLM(tiny(sparse_prediction=True))
+        trainer = Trainer(model, arguments, train_dataset=data, data_collator=collator)
+        trainer.train()
+        losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+        assert losses[-1] < 0.7 * losses[0]
+        trainer.save_model(str(tmp_path / "kept"))
+        assert json.loads((tmp_path / "kept" / "config.json").read_text())["model_type"] == "orchid_bert"
+        assert AutoModelForMaskedLM.from_pretrained(tmp_path / "kept").config.sparse_prediction
