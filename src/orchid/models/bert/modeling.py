@@ -30,7 +30,7 @@ class OrchidBertEmbeddings(nn.Module):
         super().__init__()
         size = config.hidden_size
         self.max_length, self.kind = config.max_position_embeddings, config.position_embeddings
-        self.word_embeddings = nn.Embedding(config.vocab_size, size, padding_idx=config.pad_token_id)
+        self.word_embeddings: nn.Module = nn.Embedding(config.vocab_size, size, padding_idx=config.pad_token_id)
         self.position_embeddings = nn.Embedding(self.max_length, size) if self.kind == "learned" else None
         self.token_type_embeddings = nn.Embedding(config.type_vocab_size, size)
         self.norm = nn.LayerNorm(size, eps=config.layer_norm_eps)
@@ -109,7 +109,7 @@ class OrchidBertModel(OrchidBertPreTrainedModel):
         """Return the word embedding."""
         return self.embeddings.word_embeddings
 
-    def set_input_embeddings(self, value: nn.Embedding) -> None:
+    def set_input_embeddings(self, value: nn.Module) -> None:
         """Replace the word embedding."""
         self.embeddings.word_embeddings = value
 
