@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from orchid.files import write_json
 from orchid.recipes import get_recipe
 from orchid.report.document import load_results, write_report
 from orchid.report.recall import (
@@ -17,7 +18,6 @@ from orchid.report.recall import (
     vocabulary_table,
 )
 from orchid.report.runtime import training_table
-from orchid.train.run_folder import write_json
 
 
 def run(recipe: str, accuracy: float, seed: int = 0, curve: tuple[float, ...] = ()) -> dict[str, Any]:

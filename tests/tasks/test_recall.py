@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from orchid.models.sequence import SequenceConfig
-from orchid.tasks.recall import IGNORE, MASK, SPECIAL, Recall, RecallConfig, generator_seed
+from orchid.tasks.recall import IGNORE, MASK, SPECIAL, Recall, RecallConfig
+from orchid.tasks.seeds import generator_seed
 
 
 @pytest.fixture

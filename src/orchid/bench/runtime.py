@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from orchid.bench.entries import Entry, list_entries
 from orchid.bench.timing import milliseconds, peak_mib
+from orchid.files import write_json
 from orchid.nn.mixer import OrchidMixer
 from orchid.ops.checks import check_at_least
 from orchid.train.environment import commit, hardware
-from orchid.train.run_folder import write_json
 
 # Up to this length a GPU's time is launches as much as work: timed as a CUDA graph.
 GRAPH_LENGTH = 16384

@@ -10,11 +10,11 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from orchid.files import write_json
 from orchid.recipes import get_recipe
 from orchid.train.config import apply_overrides
 from orchid.train.engine import Engine
 from orchid.train.environment import commit, hardware
-from orchid.train.run_folder import write_json
 
 WARMUP = 10
 SECONDS = 2.0  # measured for each number

@@ -6,10 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from orchid.files import atomic
 from orchid.nn.mixer import OrchidMixer
 from orchid.report.runs import load_run
 from orchid.tasks.recall import MASK, SPECIAL, Recall, RecallTask
-from orchid.train.run_folder import RunFolder, atomic
+from orchid.train.run_folder import RunFolder
 
 COLORS = {"Orchid": "#8e44ad", "static kernel": "#2980b9", "attention": "#e67e22"}
 

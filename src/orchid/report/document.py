@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from orchid.files import atomic
 from orchid.report.markdown import Run
 from orchid.report.recall import demo_table, fused_table, length_table, recall_sections, vocabulary_table
 from orchid.report.recall_figures import draw_recall
 from orchid.report.runtime import runtime_table, skipped_list, training_table
 from orchid.report.runtime_figure import FIGURE, draw_runtime, is_drawn
-from orchid.train.run_folder import atomic
 
 # The folder of runs that were trained through the fused kernels.
 KERNELS = "kernels"

@@ -4,11 +4,11 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+from orchid.files import atomic
 from orchid.recipes.recall import ABLATIONS, FIGURE_ROWS, MODELS, VOCABULARIES
 from orchid.recipes.recall_paper import LENGTHS, paper_accuracy
 from orchid.report.markdown import Run
 from orchid.report.recall import FIGURES, ablation_runs, cell, row_name
-from orchid.train.run_folder import atomic
 
 COLOURS = {
     "orchid": "#c2185b",

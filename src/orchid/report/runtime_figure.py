@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from orchid.train.run_folder import atomic
+from orchid.files import atomic
 
 FIGURE = "runtime.png"
 

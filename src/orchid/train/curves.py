@@ -1,6 +1,7 @@
 """A run's learning curves as a picture, for those who would rather look than read."""
 
-from orchid.train.run_folder import RunFolder, atomic
+from orchid.files import atomic
+from orchid.train.run_folder import RunFolder
 
 
 def draw_curves(folder: RunFolder) -> None:

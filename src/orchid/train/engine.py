@@ -13,6 +13,7 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from torch import Tensor, nn
 
+from orchid.files import write_json
 from orchid.train.config import Experiment, Task
 from orchid.train.curves import draw_curves
 from orchid.train.environment import commit, hardware
@@ -25,7 +26,6 @@ from orchid.train.run_folder import (
     load_tensors,
     optimizer_tensors,
     save_tensors,
-    write_json,
 )
 from orchid.train.sharding import local, shard, spread_like, synchronise, whole
 from orchid.train.stopping import Stopper

@@ -16,10 +16,11 @@ from typing import Any, TypeVar
 import torch
 from rich.console import Console
 
+from orchid.files import write_json
 from orchid.train.config import Experiment
 from orchid.train.engine import Diverged, Engine
 from orchid.train.environment import JOBS
-from orchid.train.run_folder import RunFolder, write_json
+from orchid.train.run_folder import RunFolder
 
 # Tells the workers of one grid from those of the next: a run that failed in this one is not tried again.
 GRID = "ORCHID_GRID"

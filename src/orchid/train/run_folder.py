@@ -1,10 +1,7 @@
 """A run's folder: resolved config, metrics.jsonl, checkpoints, result.json. Every file appears whole or not at all."""
 
 import json
-import os
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +10,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from orchid.files import TEMPORARY, atomic, write_json
 from orchid.train.sharding import spread_like, whole
 
 KEPT_CHECKPOINTS = 2
-TEMPORARY = ".writing"
 
 
 class RunFolder:
@@ -101,28 +98,6 @@ class RunFolder:
         return sorted(self.checkpoints.glob("step-*.safetensors"))
 
 
-@contextmanager
-def atomic(path: Path) -> Iterator[Path]:
-    """Give a temporary path in the same folder that replaces ``path`` once it is written and on disk."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=TEMPORARY)
-    os.close(handle)
-    temporary = Path(name)
-    try:
-        yield temporary
-        temporary.chmod(path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~_umask())
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def write_json(path: Path, data: Any) -> None:
-    """Write JSON atomically."""
-    with atomic(path) as temporary:
-        temporary.write_text(json.dumps(data, indent=2) + "\n")
-
-
 def save_tensors(path: Path, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
     """Write tensors and JSON-able state as one safetensors file, atomically."""
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
@@ -160,12 +135,6 @@ def load_optimizer_tensors(optimizer: torch.optim.Optimizer, tensors: dict[str, 
 
 def _is_temporary(path: Path) -> bool:
     return path.name.startswith(".") and path.name.endswith(TEMPORARY)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def _read_json(path: Path) -> dict[str, Any]:

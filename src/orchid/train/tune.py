@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from orchid.files import write_json
 from orchid.train.config import Experiment
 from orchid.train.grid import Cell
-from orchid.train.run_folder import write_json
 
 RATES = (3e-4, 1e-3, 3e-3, 1e-2)
 SHARE = 4
