@@ -1,6 +1,7 @@
 """What the tests share: a named comparison, and the mixer written with the reference functions."""
 
 from functools import partial
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -102,3 +103,31 @@ def reference_mixer(
         y = y + reference.data_dependent_convolution(x_n, h_f, kind=kind, boundary=mixer.boundary)
     y = torch.einsum("oi,bil->blo", mixer.out_proj.weight, y) + mixer.out_proj.bias
     return y[:, : x.shape[1]]
+
+
+WORDS = ["the", "a", "cat", "dog", "sat", "ran", "on", "mat", "rug", "and", "then", "away", "home", "big", "small"]
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+
+
+def word_tokenizer(folder: Path) -> Path:
+    """Write a tokenizer of a few words into a folder."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    vocabulary = {word: number for number, word in enumerate([*SPECIAL, *WORDS])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+def word_shards(folder: Path) -> Path:
+    """Write shards of a few hundred words under a folder; return theirs."""
+    from orchid.tasks.shards import build_shards
+
+    text = folder / "text"
+    text.mkdir()
+    lines = [" ".join(WORDS[(i * j) % len(WORDS)] for j in range(1, 30)) for i in range(1, 40)]
+    (text / "words.txt").write_text("\n\n".join(lines) + "\n")
+    build_shards(text, word_tokenizer(folder / "tokenizer"), folder / "shards")
+    return folder / "shards"

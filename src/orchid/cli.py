@@ -223,6 +223,48 @@ def finish_grid(cells: list[Any], summary: Any, stopped: str | None, status: int
     raise typer.Exit(status or int(done < len(cells)))
 
 
+@app.command()
+def tokenize(
+    source: Annotated[Path, typer.Argument(help="A folder of .txt or .jsonl files, plain, .gz or .xz.")],
+    tokenizer: Annotated[Path, typer.Option(help="A folder with tokenizer.json.")],
+    out: Annotated[Path, typer.Option(help="The folder of the shards.")],
+) -> None:
+    """Tokenise text into shards for pre-training; the same command again goes on, or finds that nothing changed."""
+    from rich.progress import Progress, TimeRemainingColumn
+
+    from orchid.tasks.shards import build_shards
+
+    with errors(), Progress(*Progress.get_default_columns(), TimeRemainingColumn(), console=console) as bar:
+        task = bar.add_task("tokenizing", total=None)
+        shards = build_shards(
+            source, tokenizer, out, progress=lambda path, done, total: bar.update(task, completed=done, total=total)
+        )
+    kept = sum(entry["documents"] for entry in shards.entries)
+    dropped = sum(entry["duplicates"] for entry in shards.entries)
+    console.print(f"{shards.tokens:,} tokens of {kept:,} documents, {dropped:,} duplicates dropped\nfiles: {out}")
+
+
+@app.command()
+def export(
+    run: Annotated[Path, typer.Argument(help="The folder of a pre-training run.")],
+    out: Annotated[Path, typer.Option(help="The folder of the Hugging Face model.")],
+    tokenizer: Annotated[Path | None, typer.Option(help="A tokenizer's folder, copied beside the model.")] = None,
+) -> None:
+    """Write the model of a pre-training run as a Hugging Face folder, for from_pretrained and pipelines."""
+    from orchid.report.runs import load_run
+
+    with errors():
+        model: Any = load_run(run, cpu=True).model
+        if not hasattr(model, "save_pretrained"):
+            raise ValueError(f"the model of {run} is not a Hugging Face model")
+        if tokenizer is not None:
+            from transformers import AutoTokenizer
+
+            AutoTokenizer.from_pretrained(tokenizer).save_pretrained(out)
+        model.save_pretrained(out)
+    console.print(f"files: {out}")
+
+
 @app.command("eval")
 def eval_command(run: Annotated[Path, typer.Argument(help="A run's folder.")], cpu: Cpu = False) -> None:
     """Evaluate the model of a run on the recipe's test set."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from helpers import SPECIAL, WORDS
 from torch import nn
 
 pytest.importorskip("transformers", reason="needs transformers")
@@ -32,8 +33,6 @@ from orchid.models.bert import (
     preset,
 )
 
-WORDS = ["the", "a", "cat", "dog", "sat", "ran", "on", "mat", "rug", "and", "then", "away", "home", "big", "small"]
-SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 HEADS = [
     OrchidBertForMaskedLM,
     OrchidBertForSequenceClassification,

@@ -99,10 +99,16 @@ class RunFolder:
 
 
 def save_tensors(path: Path, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
-    """Write tensors and JSON-able state as one safetensors file, atomically."""
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    """Write tensors and JSON-able state as one safetensors file, atomically; tied tensors are written once."""
+    names: dict[tuple[object, ...], str] = {}
+    tied = {}
+    for name, tensor in tensors.items():
+        first = names.setdefault((tensor.device, tensor.data_ptr(), tensor.shape, tensor.stride()), name)
+        if first != name and tensor.numel():
+            tied[name] = first
+    whole_ones = {name: t.detach().cpu().contiguous() for name, t in tensors.items() if name not in tied}
     with atomic(path) as temporary:
-        save_file(tensors, temporary, metadata={"state": json.dumps(state)})
+        save_file(whole_ones, temporary, metadata={"state": json.dumps(state), "tied": json.dumps(tied)})
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -110,7 +116,10 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     try:
         with safe_open(path, framework="pt") as file:
             tensors: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            return tensors, json.loads((file.metadata() or {}).get("state", "{}"))
+            metadata = file.metadata() or {}
+        for name, first in json.loads(metadata.get("tied", "{}")).items():
+            tensors[name] = tensors[first]
+        return tensors, json.loads(metadata.get("state", "{}"))
     except (SafetensorError, OSError, ValueError) as error:
         raise ValueError(f"{path} is damaged and cannot be read ({error}); delete it to go on without it") from error
 

@@ -1,0 +1,65 @@
+"""Masked-language-model pre-training (section 4.2): Orchid-BERT, BERT and M2-BERT, the paper's sizes and small ones."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from orchid.recipes.registry import Recipe
+from orchid.tasks.mlm import BertConfig, MaskedLMConfig
+from orchid.train.config import Experiment, TrainConfig
+
+MODELS = {"orchid": "Orchid-BERT", "bert": "BERT", "m2": "M2-BERT"}
+PRESETS = {"orchid": "orchid-bert-{}", "bert": "bert-{}", "m2": "m2-bert-{}"}
+RATE = 8e-4
+# The paper's decay, 1e-5 a step whatever the rate, in the terms of an AdamW that multiplies it by the rate.
+DECAY = 1e-5 / RATE
+SMALL: dict[str, Any] = {"hidden_size": 512, "num_hidden_layers": 6}
+TINY: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2}
+
+
+def _pretraining(
+    name: str, preset: str, changes: dict[str, Any], *, steps: int, batch_size: int, every: int, length: int = 128
+) -> Experiment:
+    train = TrainConfig(
+        steps=steps,
+        batch_size=batch_size,
+        learning_rate=RATE,
+        warmup=max(1, round(0.06 * steps)),
+        schedule="linear",
+        weight_decay=DECAY,
+        beta2=0.98,
+        precision="bf16",
+        log_every=min(50, every),
+        evaluate_every=every,
+        checkpoint_every=every,
+    )
+    model = BertConfig(preset=preset, changes=dict(changes))
+    return Experiment(recipe=name, task=MaskedLMConfig(length=length), model=model, train=train)
+
+
+def _recipe(name: str, summary: str, build: Callable[[], Experiment], preset: str) -> Recipe:
+    def tiny() -> Experiment:
+        experiment = _pretraining(name, preset, TINY, steps=4, batch_size=8, every=2, length=16)
+        experiment.task.valid_rows = 8
+        experiment.train.precision = "no"
+        return experiment
+
+    return Recipe(name, summary, build, tiny)
+
+
+def _recipes() -> list[Recipe]:
+    recipes = []
+    for key, title in MODELS.items():
+        for size in ("base", "large"):
+            name, preset = f"bert/mlm-{key}-{size}", PRESETS[key].format(size)
+            build = partial(_pretraining, name, preset, {}, steps=70_000, batch_size=4096, every=1000)
+            summary = f"{title}-{size}, masked language modelling as in the paper: 70,000 steps of 4,096 x 128"
+            recipes.append(_recipe(name, summary, build, preset))
+        name, preset = f"bert/mlm-{key}-small", PRESETS[key].format("base")
+        build = partial(_pretraining, name, preset, SMALL, steps=3000, batch_size=256, every=250)
+        summary = f"{title} of width 512 and depth 6: 3,000 steps of 256 x 128, minutes on one GPU"
+        recipes.append(_recipe(name, summary, build, preset))
+    return recipes
+
+
+RECIPES = _recipes()

@@ -1,0 +1,82 @@
+"""Documents of text: a folder of .txt and .jsonl files, plain or compressed, or C4 streamed from the hub."""
+
+import gzip
+import json
+import lzma
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+OPENERS: dict[str, Callable[..., Any]] = {"": open, ".gz": gzip.open, ".xz": lzma.open}
+KINDS = (".txt", ".jsonl")
+
+
+def text_files(folder: Path) -> list[Path]:
+    """Return the text files under a folder, in order; none is an error."""
+    if not folder.is_dir():
+        raise ValueError(f"{folder} is not a folder of text")
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and _kind(path) is not None]
+    if not files:
+        raise ValueError(f"{folder} holds no text: no file ends in .txt or .jsonl (or these with .gz or .xz)")
+    return files
+
+
+def documents(path: Path) -> Iterator[str]:
+    """Yield the documents of a file: blocks between empty lines of a .txt, the "text" of every line of a .jsonl.
+
+    What cannot be read is an error that names the file and the line.
+    """
+    kind, lines, block = _kind(path), _lines(path), []
+    for number, line in enumerate(lines, 1):
+        if kind == ".jsonl":
+            if line.strip():
+                yield _text(path, number, line)
+        elif line.strip():
+            block.append(line.strip())
+        elif block:
+            yield "\n".join(block)
+            block = []
+    if block:
+        yield "\n".join(block)
+
+
+def c4_documents(count: int) -> Iterator[str]:
+    """Yield the first documents of the English part of C4, streamed from the hub."""
+    try:
+        from datasets import load_dataset
+    except ImportError:
+        raise ValueError("C4 is streamed with the datasets library: pip install datasets") from None
+    stream: Any = load_dataset("allenai/c4", "en", split="train", streaming=True)
+    for document in stream.take(count):
+        yield document["text"]
+
+
+def _kind(path: Path) -> str | None:
+    suffixes = path.suffixes
+    if suffixes and suffixes[-1] in OPENERS:
+        suffixes = suffixes[:-1]
+    return suffixes[-1] if suffixes and suffixes[-1] in KINDS else None
+
+
+def _lines(path: Path) -> Iterator[str]:
+    number = 0
+    try:
+        with OPENERS[path.suffix if path.suffix in OPENERS else ""](path, "rb") as file:
+            for number, line in enumerate(file, 1):  # noqa: B007
+                yield line.decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}, line {number}: not UTF-8 ({error.reason})") from None
+    except (OSError, EOFError, lzma.LZMAError) as error:
+        raise ValueError(f"{path} cannot be read after line {number} ({error})") from None
+
+
+def _text(path: Path, number: int, line: str) -> str:
+    try:
+        text = json.loads(line)["text"]
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path}, line {number}: not JSON ({error.msg})") from None
+    except (KeyError, TypeError):
+        raise ValueError(f'{path}, line {number}: no "text" in it') from None
+    if not isinstance(text, str):
+        raise ValueError(f'{path}, line {number}: its "text" is not a string')
+    return text

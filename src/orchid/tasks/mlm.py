@@ -1,0 +1,150 @@
+"""Masked language modelling: a share of the tokens hidden, each to be told from the rest (section 4.2)."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from orchid.ops.checks import check_at_least, check_fraction
+from orchid.tasks.seeds import generator_seed
+from orchid.tasks.shards import Shards, Special
+
+IGNORE = -100
+# Of the hidden tokens: shown as [MASK], shown as a random token; the rest is shown as it is.
+MASKED, RANDOM = 0.8, 0.1
+EVALUATED = 128  # rows evaluated together
+
+
+def hide(
+    rows: Tensor, rate: float, special: Special, vocab_size: int, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """Return what the model sees and what it is asked (-100 elsewhere), both (B, L), of token ids (B, L).
+
+    Special tokens are never asked. Everything is drawn on the generator's device.
+    """
+    chance, kind = (torch.rand(rows.shape, generator=generator, device=rows.device) for _ in range(2))
+    words = torch.randint(vocab_size, rows.shape, generator=generator, device=rows.device)
+    ordinary = (rows != special.cls) & (rows != special.sep) & (rows != special.pad)
+    asked = (chance < rate) & ordinary
+    shown = torch.where(asked & (kind < MASKED), special.mask, rows)
+    shown = torch.where(asked & (kind >= MASKED) & (kind < MASKED + RANDOM), words, shown)
+    return shown, rows.masked_fill(~asked, IGNORE)
+
+
+class MaskedLMTask:
+    """Rows of tokens in an order that a seed and the epoch decide; a batch is a pure function of its step."""
+
+    def __init__(self, config: "MaskedLMConfig", model: "BertConfig", seed: int) -> None:
+        self.config, self.model, self.seed = config, model, seed
+        check_at_least("length", config.length, 2)
+        check_fraction("mask_rate", config.mask_rate)
+        self._data: tuple[Shards, Shards] | None = None
+        self._order: tuple[int, Tensor] = (-1, torch.empty(0))
+
+    def build_model(self) -> nn.Module:
+        """Return the masked-LM model for the shards' vocabulary and this length; only its shape needs no shards."""
+        from orchid.models.bert import OrchidBertForMaskedLM, preset
+
+        changes: dict[str, Any] = {"hidden_dropout_prob": 0.0, **self.model.changes}
+        if self.config.train or torch.get_default_device().type != "meta":
+            train, _ = self.data()
+            changes |= {"vocab_size": train.vocab_size, "pad_token_id": train.special.pad}
+        sizes = {"max_position_embeddings": self.config.length, "sparse_prediction": True}
+        return OrchidBertForMaskedLM(preset(self.model.preset, **{**sizes, **changes}))
+
+    def data(self) -> tuple[Shards, Shards]:
+        """Return the shards for training and validation; what is wrong with them is an error."""
+        if self._data is None:
+            names, length = (self.config.train, self.config.valid), self.config.length
+            if not all(names):
+                raise ValueError(
+                    "--set task.train=FOLDER and task.valid=FOLDER must name shards; "
+                    "`orchid tokenize` makes them of a folder of text"
+                )
+            train, valid = (Shards(Path(name)) for name in names)
+            if train.tokenizer != valid.tokenizer:
+                raise ValueError(f"{names[0]} and {names[1]} were tokenised differently; tokenize one of them again")
+            for shards in (train, valid):
+                if not shards.count(length):
+                    raise ValueError(f"{shards.folder} has {shards.tokens} tokens, fewer than one row of {length}")
+            self._data = (train, valid)
+        return self._data
+
+    def train_batch(self, index: int, size: int, device: Any) -> tuple[Tensor, ...]:
+        """Return what is seen and what is asked at a step."""
+        train, _ = self.data()
+        count = train.count(self.config.length)
+        places = torch.arange(index * size, (index + 1) * size)
+        parts = [self._permutation(epoch, count)[at % count] for epoch, at in _by_epoch(places, count)]
+        rows = train.rows(torch.cat(parts), self.config.length).to(device, non_blocking=True)
+        generator = torch.Generator(device).manual_seed(generator_seed("train", self.seed, index, device))
+        return hide(rows, self.config.mask_rate, train.special, train.vocab_size, generator)
+
+    def loss(self, model: nn.Module, batch: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+        """Return the summed cross-entropy over the asked tokens, and their number."""
+        shown, asked = batch
+        count = (asked != IGNORE).sum()
+        return model(input_ids=shown, labels=asked).loss * count, count
+
+    def evaluate(self, model: nn.Module, device: Any) -> dict[str, float]:
+        """Return loss and accuracy on the first rows of the validation shards, always the same tokens hidden."""
+        _, valid = self.data()
+        total = min(self.config.valid_rows, valid.count(self.config.length))
+        generator = torch.Generator().manual_seed(generator_seed("valid", 0, 0, "cpu"))
+        sums = torch.zeros(3, dtype=torch.float64)
+        for numbers in torch.arange(total).split(EVALUATED):
+            rows = valid.rows(numbers, self.config.length)
+            shown, asked = hide(rows, self.config.mask_rate, valid.special, valid.vocab_size, generator)
+            shown, asked = shown.to(device), asked.to(device)
+            there = asked != IGNORE
+            logits = model(input_ids=shown).logits[there].float()
+            loss = F.cross_entropy(logits, asked[there], reduction="sum")
+            right = (logits.argmax(dim=-1) == asked[there]).sum()
+            sums += torch.stack((loss, right, there.sum())).double().cpu()
+        loss, right, asked_for = sums.tolist()
+        return {"valid/loss": loss / asked_for, "valid/accuracy": right / asked_for}
+
+    def _permutation(self, epoch: int, count: int) -> Tensor:
+        if self._order[0] != epoch:
+            generator = torch.Generator().manual_seed(generator_seed("set", self.seed, epoch, "cpu"))
+            self._order = (epoch, torch.randperm(count, generator=generator))
+        return self._order[1]
+
+
+def _by_epoch(places: Tensor, count: int) -> list[tuple[int, Tensor]]:
+    epochs = places // count
+    return [(epoch, places[epochs == epoch]) for epoch in epochs.unique().tolist()]
+
+
+@dataclass(kw_only=True)
+class MaskedLMConfig:
+    """Settings of masked language modelling.
+
+    Attributes:
+        train: folder of shards.
+        valid: folder of shards.
+        length: tokens a row, [CLS] included.
+        mask_rate: share of the tokens hidden.
+        valid_rows: rows evaluated.
+    """
+
+    train: str = ""
+    valid: str = ""
+    length: int = 128
+    mask_rate: float = 0.3
+    valid_rows: int = 2048
+
+    def build(self, model: "BertConfig", seed: int) -> MaskedLMTask:
+        """Return the task."""
+        return MaskedLMTask(self, model, seed)
+
+
+@dataclass(kw_only=True)
+class BertConfig:
+    """A BERT-like model: one of ``orchid.models.bert.PRESETS``, with changes."""
+
+    preset: str = "orchid-bert-base"
+    changes: dict[str, Any] = field(default_factory=dict)

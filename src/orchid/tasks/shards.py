@@ -1,0 +1,181 @@
+"""Tokenised text in memory-mapped shards: one of each source file, made once, restartable, exact duplicates dropped.
+
+A shard is a flat array of token ids, every document followed by [SEP]. ``index.json`` appears when all are there.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from orchid.files import atomic, write_json
+from orchid.tasks.corpus import documents, text_files
+
+INDEX, TOKENIZER = "index.json", "tokenizer.json"
+SPECIAL = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+BATCH = 1000  # documents tokenised together
+
+
+def build_shards(
+    source: Path, tokenizer: Path, out: Path, *, progress: Callable[[Path, int, int], None] | None = None
+) -> "Shards":
+    """Tokenise the text files under ``source`` into ``out``; shards whose file has not changed are kept.
+
+    Args:
+        source: folder of text.
+        tokenizer: folder with tokenizer.json, or that file.
+        out: folder of the shards.
+        progress: called with each file, the bytes done and the bytes of all.
+    """
+    files, maker = text_files(source), _Maker(tokenizer)
+    out.mkdir(parents=True, exist_ok=True)
+    total, done, entries, fresh = sum(path.stat().st_size for path in files), 0, [], False
+    for number, path in enumerate(files):
+        entry = None if fresh else maker.kept(out, number, source, path)
+        if entry is None:  # what follows a changed file may repeat its documents: it is made again too
+            fresh = True
+            entry = maker.make(out, number, source, path, documents(path))
+        entries.append(entry)
+        done += path.stat().st_size
+        if progress is not None:
+            progress(path, done, total)
+    for stale in out.glob("*.bin"):
+        if int(stale.stem.split("-")[0]) >= len(files):
+            stale.unlink()
+    write_json(out / INDEX, maker.facts() | {"shards": entries})
+    return Shards(out)
+
+
+class _Maker:
+    """Makes shards with one tokenizer, and knows which documents it has seen."""
+
+    def __init__(self, tokenizer: Path) -> None:
+        try:
+            from tokenizers import Tokenizer
+        except ImportError:
+            raise ValueError("text is tokenised with tokenizers: pip install 'orchid-torch[bert]'") from None
+        path = tokenizer / TOKENIZER if tokenizer.is_dir() else tokenizer
+        if not path.is_file():
+            raise ValueError(f"{path} does not exist: a tokenizer is a folder with {TOKENIZER}")
+        self.digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        self.tokenizer = Tokenizer.from_file(str(path))
+        self.tokenizer.no_truncation()
+        self.tokenizer.no_padding()
+        self.special = {name: self.tokenizer.token_to_id(token) for name, token in SPECIAL.items()}
+        missing = [SPECIAL[name] for name, number in self.special.items() if number is None]
+        if missing:
+            raise ValueError(f"{path} has no {', '.join(missing)}")
+        self.size = self.tokenizer.get_vocab_size()
+        self.dtype = "uint16" if self.size <= 2**16 else "uint32"
+        self.seen: set[bytes] = set()
+
+    def facts(self) -> dict[str, Any]:
+        return {"tokenizer": self.digest, "vocab_size": self.size, "special": self.special, "dtype": self.dtype}
+
+    def kept(self, out: Path, number: int, source: Path, path: Path) -> dict[str, Any] | None:
+        """Return the entry of a shard that is there and up to date, or None."""
+        facts, hashes = out / f"{number:05d}.json", out / f"{number:05d}-seen.bin"
+        if not (facts.is_file() and hashes.is_file() and (out / f"{number:05d}.bin").is_file()):
+            return None
+        entry: dict[str, Any] = json.loads(facts.read_text())
+        if {key: entry.get(key) for key in self._identity(source, path)} != self._identity(source, path):
+            return None
+        stored = hashes.read_bytes()
+        self.seen.update(stored[i : i + 16] for i in range(0, len(stored), 16))
+        return entry
+
+    def make(self, out: Path, number: int, source: Path, path: Path, texts: Iterable[str]) -> dict[str, Any]:
+        """Write a shard; its entry last, so that a shard cut short is made again."""
+        counts = {"documents": 0, "duplicates": 0, "tokens": 0}
+        hashes: list[bytes] = []
+        with atomic(out / f"{number:05d}.bin") as temporary, temporary.open("wb") as file:
+            fresh = self._new(texts, hashes, counts)
+            while some := list(islice(fresh, BATCH)):
+                for encoding in self.tokenizer.encode_batch(some, add_special_tokens=False):
+                    ids = np.array([*encoding.ids, self.special["sep"]], dtype=self.dtype)
+                    counts["tokens"] += len(ids)
+                    file.write(ids.tobytes())
+        with atomic(out / f"{number:05d}-seen.bin") as temporary:
+            temporary.write_bytes(b"".join(hashes))
+        entry = {**self._identity(source, path), **counts}
+        write_json(out / f"{number:05d}.json", entry)
+        return entry
+
+    def _new(self, texts: Iterable[str], hashes: list[bytes], counts: dict[str, int]) -> Iterator[str]:
+        for text in texts:
+            digest = hashlib.blake2b(text.encode(), digest_size=16).digest()
+            if digest in self.seen:
+                counts["duplicates"] += 1
+                continue
+            self.seen.add(digest)
+            hashes.append(digest)
+            counts["documents"] += 1
+            yield text
+
+    def _identity(self, source: Path, path: Path) -> dict[str, Any]:
+        facts = path.stat()
+        name = path.relative_to(source).as_posix()
+        return {"file": name, "bytes": facts.st_size, "modified": facts.st_mtime_ns, "tokenizer": self.digest}
+
+
+@dataclass(frozen=True)
+class Special:
+    """Ids of the special tokens."""
+
+    pad: int
+    unk: int
+    cls: int
+    sep: int
+    mask: int
+
+
+class Shards:
+    """Shards on disk, read as rows of a fixed length: [CLS], then consecutive tokens.
+
+    Args:
+        folder: what ``build_shards`` wrote.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        index = folder / INDEX
+        if not index.is_file():
+            raise ValueError(f"{index} does not exist: `orchid tokenize` makes shards of a folder of text")
+        facts = json.loads(index.read_text())
+        self.folder, self.vocab_size, self.tokenizer = folder, facts["vocab_size"], facts["tokenizer"]
+        self.special = Special(**facts["special"])
+        self.entries: list[dict[str, Any]] = facts["shards"]
+        self._arrays = []
+        for number, entry in enumerate(self.entries):
+            path = folder / f"{number:05d}.bin"
+            expected = entry["tokens"] * np.dtype(facts["dtype"]).itemsize
+            if not path.is_file() or path.stat().st_size != expected:
+                raise ValueError(f"{path} is missing or damaged: expected {expected} bytes; tokenize again")
+            empty = np.empty(0, dtype=facts["dtype"])
+            self._arrays.append(np.memmap(path, dtype=facts["dtype"], mode="r") if expected else empty)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens in all shards."""
+        return sum(entry["tokens"] for entry in self.entries)
+
+    def count(self, length: int) -> int:
+        """Return how many rows of a length there are."""
+        return sum(len(array) // (length - 1) for array in self._arrays)
+
+    def rows(self, numbers: Tensor, length: int) -> Tensor:
+        """Return rows by their numbers, (len(numbers), length) int64."""
+        body = length - 1
+        ends = np.cumsum([len(array) // body for array in self._arrays])
+        rows = np.full((len(numbers), length), self.special.cls, dtype=np.int64)
+        for i, number in enumerate(numbers.tolist()):
+            shard = int(np.searchsorted(ends, number, side="right"))
+            start = (number - (int(ends[shard - 1]) if shard else 0)) * body
+            rows[i, 1:] = self._arrays[shard][start : start + body]
+        return torch.from_numpy(rows)

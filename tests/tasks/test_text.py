@@ -1,0 +1,154 @@
+"""Text on its way to a masked language model: corpus, shards, hiding, the task."""
+
+import gzip
+import json
+import lzma
+from pathlib import Path
+
+import pytest
+import torch
+from helpers import SPECIAL, WORDS, word_shards, word_tokenizer
+
+pytest.importorskip("tokenizers", reason="needs tokenizers")
+from orchid.tasks.corpus import documents, text_files
+from orchid.tasks.mlm import IGNORE, BertConfig, MaskedLMConfig, hide
+from orchid.tasks.shards import Shards, Special, build_shards
+
+SEP = SPECIAL.index("[SEP]")
+
+
+class TestCorpus:
+    def test_kinds_of_files(self, tmp_path: Path) -> None:
+        (tmp_path / "a.txt").write_text("one\nmore\n\n\ntwo\n")
+        with gzip.open(tmp_path / "b.jsonl.gz", "wt") as file:
+            file.write('{"text": "three"}\n\n{"text": "four", "id": 1}\n')
+        with lzma.open(tmp_path / "c.txt.xz", "wt") as file:
+            file.write("five")
+        (tmp_path / "ignored.csv").write_text("x")
+        found = [list(documents(path)) for path in text_files(tmp_path)]
+        assert found == [["one\nmore", "two"], ["three", "four"], ["five"]]
+
+    @pytest.mark.parametrize(
+        ("name", "content", "message"),
+        [
+            ("a.jsonl", b'{"text": "x"}\n{"text"\n', r"a\.jsonl, line 2: not JSON"),
+            ("a.jsonl", b'{"body": "x"}\n', r'a\.jsonl, line 1: no "text"'),
+            ("a.jsonl", b'{"text": 3}\n', r"a\.jsonl, line 1: .*not a string"),
+            ("a.txt", b"fine\n\xff\n", r"a\.txt, line 2: not UTF-8"),
+            ("a.txt.xz", b"not compressed", r"a\.txt\.xz cannot be read"),
+        ],
+    )
+    def test_what_cannot_be_read_is_named(self, tmp_path: Path, name: str, content: bytes, message: str) -> None:
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(ValueError, match=message):
+            list(documents(tmp_path / name))
+
+    def test_no_text(self, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match="holds no text"):
+            text_files(tmp_path)
+        with pytest.raises(ValueError, match="is not a folder"):
+            text_files(tmp_path / "missing")
+
+
+class TestShards:
+    @pytest.fixture
+    def tokenizer(self, tmp_path: Path) -> Path:
+        return word_tokenizer(tmp_path / "tokenizer")
+
+    @pytest.fixture
+    def source(self, tmp_path: Path) -> Path:
+        folder = tmp_path / "text"
+        folder.mkdir()
+        (folder / "a.txt").write_text("the cat sat\n\na dog ran home\n\nthe cat sat\n")
+        (folder / "b.txt").write_text("a dog ran home\n\nthe big rug\n")
+        return folder
+
+    def test_every_document_once(self, source: Path, tokenizer: Path, tmp_path: Path) -> None:
+        shards = build_shards(source, tokenizer, tmp_path / "s")
+        assert [(e["documents"], e["duplicates"]) for e in shards.entries] == [(2, 1), (1, 1)]
+        words = [*SPECIAL, *WORDS]
+        row = shards.rows(torch.tensor([0]), 10)[0].tolist()
+        assert [words[i] for i in row] == ["[CLS]", "the", "cat", "sat", "[SEP]", "a", "dog", "ran", "home", "[SEP]"]
+        assert shards.tokens == 4 + 5 + 4
+        assert shards.count(10) == 1  # rows do not cross from one shard into the next
+
+    def test_nothing_is_made_twice(self, source: Path, tokenizer: Path, tmp_path: Path) -> None:
+        out = tmp_path / "s"
+        build_shards(source, tokenizer, out)
+        times = {path.name: path.stat().st_mtime_ns for path in out.glob("0*")}
+        build_shards(source, tokenizer, out)
+        assert times == {path.name: path.stat().st_mtime_ns for path in out.glob("0*")}
+        (source / "b.txt").write_text("a small mat\n")
+        shards = build_shards(source, tokenizer, out)
+        assert (out / "00000.bin").stat().st_mtime_ns == times["00000.bin"]
+        assert shards.entries[1]["documents"] == 1
+
+    def test_goes_on_where_it_was_cut_short(self, source: Path, tokenizer: Path, tmp_path: Path) -> None:
+        out = tmp_path / "s"
+        whole = build_shards(source, tokenizer, tmp_path / "whole")
+        build_shards(source, tokenizer, out)
+        for name in ("index.json", "00001.json"):  # as if killed within the second file
+            (out / name).unlink()
+        with pytest.raises(ValueError, match=r"index\.json does not exist"):
+            Shards(out)
+        kept = (out / "00000.bin").stat().st_mtime_ns
+        shards = build_shards(source, tokenizer, out)
+        assert (out / "00000.bin").stat().st_mtime_ns == kept
+        assert [e["tokens"] for e in shards.entries] == [e["tokens"] for e in whole.entries]
+
+    def test_another_tokenizer_makes_them_again(self, source: Path, tokenizer: Path, tmp_path: Path) -> None:
+        first = build_shards(source, tokenizer, tmp_path / "s").tokenizer
+        path = tokenizer / "tokenizer.json"
+        path.write_text(path.read_text().replace('"big"', '"huge"'))
+        assert build_shards(source, tokenizer, tmp_path / "s").tokenizer != first
+
+    def test_damage_is_named(self, source: Path, tokenizer: Path, tmp_path: Path) -> None:
+        build_shards(source, tokenizer, tmp_path / "s")
+        (tmp_path / "s" / "00001.bin").write_bytes(b"x")
+        with pytest.raises(ValueError, match=r"00001\.bin is missing or damaged"):
+            Shards(tmp_path / "s")
+        with pytest.raises(ValueError, match=r"nothing does not exist: a tokenizer is a folder"):
+            build_shards(source, tmp_path / "nothing", tmp_path / "s")
+
+
+def test_hiding() -> None:
+    special = Special(pad=0, unk=1, cls=2, sep=3, mask=4)
+    rows = torch.randint(5, 1000, (200, 100))
+    rows[:, 0], rows[:, 50] = 2, 3
+    shown, asked = hide(rows, 0.3, special, 1000, torch.Generator().manual_seed(0))
+    there = asked != IGNORE
+    assert not there[:, [0, 50]].any()
+    assert there.float().mean().item() == pytest.approx(0.3 * 98 / 100, abs=0.01)
+    assert torch.equal(asked[there], rows[there])
+    assert torch.equal(shown[~there], rows[~there])
+    assert (shown[there] == 4).float().mean().item() == pytest.approx(0.8, abs=0.02)
+    assert (shown[there] == rows[there]).float().mean().item() == pytest.approx(0.1, abs=0.02)
+
+
+class TestTask:
+    def test_an_epoch_sees_every_row_once(self, tmp_path: Path) -> None:
+        shards = str(word_shards(tmp_path))
+        config = MaskedLMConfig(train=shards, valid=shards, length=16, mask_rate=0.0)
+        task = config.build(BertConfig(), seed=0)
+        count = Shards(Path(shards)).count(16)
+        rows = torch.cat([task.train_batch(index, 5, "cpu")[0] for index in range(2 * count // 5 + 1)])
+        first, second = rows[:count], rows[count : 2 * count]
+        everything = Shards(Path(shards)).rows(torch.arange(count), 16)
+        for seen in (first, second):
+            assert sorted(seen.tolist()) == sorted(everything.tolist())
+        assert not torch.equal(first, second)
+        again = config.build(BertConfig(), seed=0).train_batch(3, 5, "cpu")[0]
+        assert torch.equal(again, rows[15:20])
+
+    def test_missing_data_is_told_before_training(self) -> None:
+        with pytest.raises(ValueError, match=r"task\.train=FOLDER"):
+            MaskedLMConfig().build(BertConfig(), seed=0).build_model()
+
+    def test_shards_of_two_tokenizers(self, tmp_path: Path) -> None:
+        one, two = tmp_path / "one", tmp_path / "two"
+        one.mkdir(), two.mkdir()
+        train, valid = word_shards(one), word_shards(two)
+        index = json.loads((valid / "index.json").read_text())
+        (valid / "index.json").write_text(json.dumps(index | {"tokenizer": "other"}))
+        with pytest.raises(ValueError, match="tokenised differently"):
+            MaskedLMConfig(train=str(train), valid=str(valid), length=8).build(BertConfig(), 0).data()
