@@ -131,3 +131,32 @@ def word_shards(folder: Path) -> Path:
     (text / "words.txt").write_text("\n\n".join(lines) + "\n")
     build_shards(text, word_tokenizer(folder / "tokenizer"), folder / "shards")
     return folder / "shards"
+
+
+def glue_folder(folder: Path) -> tuple[Path, Path]:
+    """Write a few examples of every GLUE task and a small pre-trained model with its tokenizer; return both folders."""
+    from transformers import PreTrainedTokenizerFast
+
+    from orchid.models.bert import OrchidBertForMaskedLM, preset
+    from orchid.tasks.glue_data import GLUE
+
+    data, start = folder / "glue", folder / "start"
+    for spec in GLUE.values():
+        (data / spec.name).mkdir(parents=True)
+        header = list(spec.columns) or ["index", *spec.texts, spec.label]
+        for stem in ("train", "dev_matched" if spec.name == "MNLI" else "dev"):
+            lines = [] if spec.columns else ["\t".join(header)]
+            for i in range(12):
+                label = spec.labels[i % len(spec.labels)] if spec.labels else f"{i % 6}.0"
+                text = " ".join(WORDS[(i * j) % len(WORDS)] for j in range(1, 6))
+                cells = dict.fromkeys(spec.texts, text) | {spec.label: label}
+                lines.append("\t".join(cells.get(name, "x") for name in header))
+            (data / spec.name / f"{stem}.tsv").write_text("\n".join(lines) + "\n")
+    special = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
+    file = word_tokenizer(folder / "tokenizer") / "tokenizer.json"
+    PreTrainedTokenizerFast(tokenizer_file=str(file), **special).save_pretrained(start)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "max_position_embeddings": 16}
+    OrchidBertForMaskedLM(preset("orchid-bert-base", vocab_size=len(SPECIAL) + len(WORDS), **sizes)).save_pretrained(
+        start
+    )
+    return data, start

@@ -80,12 +80,15 @@ def show(recipe: Recipe, settings: Setting = None, tiny: Tiny = False) -> None:
     """Print a recipe's settings as `train` would use them: JSON, with what it is and how to run it on stderr."""
     with errors():
         experiment = resolve(recipe, settings, None, tiny)
-        parameters = sum(p.numel() for p in meta_model(experiment).parameters())
+        if getattr(experiment.model, "start", None) == "":
+            size = "as large as model.start, which is to be set"
+        else:
+            size = f"{sum(p.numel() for p in meta_model(experiment).parameters()):,} parameters"
     found = get_recipe(recipe)
     notes = Console(stderr=True, highlight=False, soft_wrap=True)
-    notes.print(f"{found.name}: {found.summary}; {parameters:,} parameters", markup=False)
+    notes.print(f"{found.name}: {found.summary}; {size}", markup=False)
     notes.print(f"run it:    orchid train {found.name}", markup=False)
-    notes.print(f"change it: orchid train {found.name} --set train.steps=100 --set model.d_model=32", markup=False)
+    notes.print(f"change it: orchid train {found.name} --set train.steps=100 --set train.batch_size=16", markup=False)
     console.print_json(json.dumps(experiment.to_dict()))
 
 
@@ -242,6 +245,33 @@ def tokenize(
     kept = sum(entry["documents"] for entry in shards.entries)
     dropped = sum(entry["duplicates"] for entry in shards.entries)
     console.print(f"{shards.tokens:,} tokens of {kept:,} documents, {dropped:,} duplicates dropped\nfiles: {out}")
+
+
+@app.command()
+def glue(
+    start: Annotated[Path, typer.Argument(help="A pre-trained model's folder, with its tokenizer.")],
+    data: Annotated[Path, typer.Option(help="The folder of the tasks: DATA/CoLA/train.tsv and so on.")],
+    out: Annotated[Path, typer.Option(help="The folder of the runs: OUT/TASK/seed-N.")],
+    tasks: Annotated[str, typer.Option(help="Tasks, comma separated. [default: all eight]")] = "",
+    seeds: Annotated[str, typer.Option(help="Seeds, comma separated.")] = "0",
+    large: Annotated[bool, typer.Option("--large", help="The paper's settings for the 254M model.")] = False,
+    cpu: Cpu = False,
+    tiny: Tiny = False,
+) -> None:
+    """Fine-tune a pre-trained model on GLUE; the same command again skips what is done."""
+    from orchid.tasks.glue_data import GLUE
+    from orchid.train.glue import glue_experiments, glue_table, run_glue
+    from orchid.train.grid import parse_numbers
+
+    with errors():
+        names = [name.strip() for name in tasks.split(",") if name.strip()] or list(GLUE)
+        planned = glue_experiments(
+            start, data, out, names, parse_numbers("--seeds", seeds, int), large=large, tiny=tiny
+        )
+        stopped = run_glue(planned, cpu=cpu)
+        glue_table(planned, out, console)
+    if stopped is not None:
+        leave_stopped(stopped, "the same command")
 
 
 @app.command()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import word_shards
+from helpers import glue_folder, word_shards
 from safetensors.torch import load_file
 
 from orchid.recipes import get_recipe, list_recipes
@@ -39,7 +39,10 @@ def test_every_recipe_has_a_twin_that_runs(recipe: str, tmp_path: Path) -> None:
     twin = found.tiny()
     if recipe.startswith("bert/"):
         pytest.importorskip("transformers", reason="needs transformers")
+    if recipe.startswith("bert/mlm-"):
         twin.task.train = twin.task.valid = str(word_shards(tmp_path))
+    if recipe.startswith("bert/glue-"):
+        twin.task.data, twin.model.start = map(str, glue_folder(tmp_path))
     outcome = Engine(twin, tmp_path / "run", cpu=True).train()
     assert outcome.result["recipe"] == recipe == found.build().recipe
     # The twin differs in sizes and steps only.

@@ -1,10 +1,12 @@
-"""Masked-language-model pre-training (section 4.2): Orchid-BERT, BERT and M2-BERT, the paper's sizes and small ones."""
+"""Section 4.2: masked-language-model pre-training of Orchid-BERT, BERT and M2-BERT, and fine-tuning on GLUE."""
 
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from orchid.recipes.registry import Recipe
+from orchid.tasks.glue import GlueConfig, StartConfig, steps_for
+from orchid.tasks.glue_data import GLUE, GlueSpec
 from orchid.tasks.mlm import BertConfig, MaskedLMConfig
 from orchid.train.config import Experiment, TrainConfig
 
@@ -47,6 +49,46 @@ def _recipe(name: str, summary: str, build: Callable[[], Experiment], preset: st
     return Recipe(name, summary, build, tiny)
 
 
+def glue_training(spec: GlueSpec, examples: int, *, large: bool = False, batch_size: int = 32) -> TrainConfig:
+    """Return the paper's settings for a task, for a training set of some size."""
+    settings = spec.large if large else spec.base
+    steps = steps_for(examples, settings.epochs, batch_size)
+    return TrainConfig(
+        steps=steps,
+        batch_size=batch_size,
+        learning_rate=settings.learning_rate,
+        warmup=max(1, round(0.06 * steps)),
+        schedule="linear",
+        # A decoupled decay is not multiplied by the rate; AdamW's is.
+        weight_decay=settings.weight_decay / (settings.learning_rate if settings.decoupled else 1.0),
+        beta2=0.98,
+        precision="bf16",
+        evaluate_every=max(1, steps // settings.epochs),
+        checkpoint_every=max(1, steps // settings.epochs),
+    )
+
+
+def _glue(spec: GlueSpec, *, large: bool) -> Experiment:
+    name = f"bert/glue-{spec.name.lower()}" + ("-large" if large else "")
+    paper = {} if large else {f"dev/{spec.metric}": spec.paper}
+    train = glue_training(spec, spec.examples, large=large)
+    return Experiment(recipe=name, task=GlueConfig(name=spec.name), model=StartConfig(), train=train, paper=paper)
+
+
+def _glue_recipe(spec: GlueSpec, *, large: bool) -> Recipe:
+    def tiny() -> Experiment:
+        experiment = _glue(spec, large=large)
+        experiment.task.length = 16
+        train = experiment.train
+        train.steps, train.warmup, train.batch_size, train.precision = 4, 1, 4, "no"
+        train.evaluate_every = train.checkpoint_every = 2
+        return experiment
+
+    settings = "the 254M model" if large else "the 77M model"
+    summary = f"fine-tuning on {spec.name} with the paper's settings for {settings}, from model.start"
+    return Recipe(_glue(spec, large=large).recipe, summary, partial(_glue, spec, large=large), tiny)
+
+
 def _recipes() -> list[Recipe]:
     recipes = []
     for key, title in MODELS.items():
@@ -59,7 +101,7 @@ def _recipes() -> list[Recipe]:
         build = partial(_pretraining, name, preset, SMALL, steps=3000, batch_size=256, every=250)
         summary = f"{title} of width 512 and depth 6: 3,000 steps of 256 x 128, minutes on one GPU"
         recipes.append(_recipe(name, summary, build, preset))
-    return recipes
+    return [*recipes, *(_glue_recipe(spec, large=large) for large in (False, True) for spec in GLUE.values())]
 
 
 RECIPES = _recipes()

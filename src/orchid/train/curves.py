@@ -3,6 +3,9 @@
 from orchid.files import atomic
 from orchid.train.run_folder import RunFolder
 
+# What a metric of a task that belongs in the picture may be called.
+SCORES = ("accuracy", "guess", "f1", "matthews", "spearman")
+
 
 def draw_curves(folder: RunFolder) -> None:
     """Draw the training loss and every test metric over the steps into the run's curves.png."""
@@ -10,7 +13,7 @@ def draw_curves(folder: RunFolder) -> None:
     from matplotlib.figure import Figure
 
     history = folder.history()
-    names = list(dict.fromkeys(name for entry in history for name in entry if name.endswith(("accuracy", "guess"))))
+    names = list(dict.fromkeys(name for entry in history for name in entry if name.endswith(SCORES)))
     figure = Figure(figsize=(10, 3.6), layout="constrained")
     FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2)
@@ -19,8 +22,9 @@ def draw_curves(folder: RunFolder) -> None:
     for name in names:
         points = [(entry["step"], entry[name]) for entry in history if name in entry]
         right.plot(*zip(*points, strict=True), label=name)
-    right.set(title="accuracy", xlabel="step")
-    right.legend(frameon=False)
+    right.set(title="score", xlabel="step")
+    if names:
+        right.legend(frameon=False)
     for axes in (left, right):
         axes.grid(alpha=0.25)
     with atomic(folder.path / "curves.png") as temporary:

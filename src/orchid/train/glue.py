@@ -1,0 +1,86 @@
+"""The GLUE table of one pre-trained model: every task, several seeds, what is done skipped."""
+
+import statistics
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from orchid.files import write_json
+from orchid.ops.checks import check_choice
+from orchid.recipes import get_recipe
+from orchid.recipes.bert import glue_training
+from orchid.tasks.glue import GlueTask
+from orchid.tasks.glue_data import GLUE, find_files, read_examples
+from orchid.train.config import Experiment
+from orchid.train.engine import Engine, Outcome
+
+FIRST = "MNLI"  # others start from it
+MODEL = "model"  # under a run's folder: what it has fine-tuned, for from_pretrained
+
+
+def glue_experiments(
+    start: Path, data: Path, out: Path, names: list[str], seeds: list[int], *, large: bool, tiny: bool
+) -> list[tuple[Experiment, Path]]:
+    """Return experiments and run folders, MNLI before the tasks that start from it; all data is read once before."""
+    if not (start / "config.json").is_file():
+        raise ValueError(f"{start} is not a pre-trained model: it has no config.json (`orchid export` writes one)")
+    names = [name for name in (FIRST, *GLUE) if name in {check_choice("--tasks", name, GLUE) for name in names}]
+    planned = []
+    for seed in seeds:
+        for name in dict.fromkeys(names):
+            spec = GLUE[name]
+            train, dev = find_files(data, spec)
+            examples = len(read_examples(train, spec))
+            for path in dev:
+                read_examples(path, spec)
+            recipe = get_recipe(f"bert/glue-{name.lower()}" + ("-large" if large else ""))
+            experiment = recipe.tiny() if tiny else recipe.build()
+            if not tiny:
+                experiment.train = glue_training(spec, examples, large=large)
+            begin = out / FIRST / f"seed-{seed}" / MODEL if spec.from_mnli and FIRST in names else start
+            experiment.seed, experiment.task.data, experiment.model.start = seed, str(data), str(begin)
+            planned.append((experiment, out / name / f"seed-{seed}"))
+    return planned
+
+
+def run_glue(planned: list[tuple[Experiment, Path]], *, cpu: bool) -> Outcome | None:
+    """Run what is not done; return the outcome of a run that was asked to stop, or None."""
+    for experiment, folder in planned:
+        if (folder / "result.json").is_file() and (folder / MODEL).is_dir():
+            continue
+        engine = Engine(experiment, folder, resume=True, cpu=cpu)
+        outcome = engine.train()
+        if outcome.result is None:
+            return outcome
+        engine.load()
+        model: Any = engine.model.eval()
+        assert isinstance(engine.task, GlueTask)
+        engine.task.write_predictions(model, engine.accelerator.device, folder)
+        model.save_pretrained(folder / MODEL)
+        engine.task.tokenizer.save_pretrained(folder / MODEL)
+    return None
+
+
+def glue_table(planned: list[tuple[Experiment, Path]], out: Path, console: Console) -> None:
+    """Print every task's metric, mean and range over the seeds, and the average; keep it as OUT/glue.json."""
+    from orchid.train.run_folder import RunFolder
+
+    scores: dict[str, list[float]] = {}
+    for experiment, folder in planned:
+        result = RunFolder(folder).read_result()
+        if result is not None:
+            metric = f"dev/{GLUE[experiment.task.name].metric}"
+            scores.setdefault(experiment.task.name, []).append(result["metrics"][metric])
+    table = Table("task", "metric", "mean", "range", "seeds", "paper, 77M", box=None, padding=(0, 2, 0, 0))
+    for name, values in scores.items():
+        spec = GLUE[name]
+        spread = f"{100 * min(values):.1f} to {100 * max(values):.1f}"
+        mean = f"{100 * statistics.mean(values):.1f}"
+        table.add_row(name, spec.metric, mean, spread, str(len(values)), f"{100 * spec.paper:.1f}")
+    console.print(table)
+    means = {name: statistics.mean(values) for name, values in scores.items()}
+    if means:
+        console.print(f"average of {len(means)} tasks: {100 * statistics.mean(means.values()):.1f}")
+        write_json(out / "glue.json", {"scores": scores, "means": means})

@@ -1,0 +1,127 @@
+"""GLUE: files, labels, metrics, and the whole table."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from helpers import glue_folder
+from typer.testing import CliRunner
+
+pytest.importorskip("transformers", reason="needs transformers")
+from scipy.stats import spearmanr
+from sklearn.metrics import f1_score, matthews_corrcoef
+
+from orchid.cli import app
+from orchid.tasks.glue import GlueConfig, StartConfig, steps_for
+from orchid.tasks.glue_data import GLUE, find_file, find_files, read_examples, score
+
+
+class TestFiles:
+    def test_every_task_reads(self, tmp_path: Path) -> None:
+        data, _ = glue_folder(tmp_path)
+        for spec in GLUE.values():
+            train, dev = find_files(data, spec)
+            for path in (train, *dev):
+                examples = read_examples(path, spec)
+                assert len(examples) == 12
+                assert (examples[0].second is None) == (len(spec.texts) == 1)
+                assert {example.label for example in examples} == set(range(len(spec.labels) or 6))
+
+    def test_both_of_mnli(self, tmp_path: Path) -> None:
+        data, _ = glue_folder(tmp_path)
+        (data / "MNLI" / "dev_mismatched.tsv").write_text((data / "MNLI" / "dev_matched.tsv").read_text())
+        assert [path.name for path in find_files(data, GLUE["MNLI"])[1]] == ["dev_matched.tsv", "dev_mismatched.tsv"]
+
+    @pytest.mark.parametrize(
+        ("task", "content", "message"),
+        [
+            ("RTE", "index\tsentence1\tlabel\n", r"train\.tsv, line 1: no column 'sentence2'"),
+            ("RTE", "index\tsentence1\tsentence2\tlabel\n0\ta\tb\n", r"train\.tsv, line 2: 3 columns; expected 4"),
+            ("RTE", "index\tsentence1\tsentence2\tlabel\n0\ta\tb\tmaybe\n", r"line 2: label 'maybe' is not one of"),
+            ("CoLA", "s\t1\t\tfine\ns\t2\t\tnot\n", r"train\.tsv, line 2: label '2' is not one of 0, 1"),
+            ("STS-B", "sentence1\tsentence2\tscore\na\tb\t7\n", r"line 2: score 7\.0 is not in 0 \.\.\. 5"),
+            ("STS-B", "sentence1\tsentence2\tscore\na\tb\tx\n", r"line 2: score 'x' is not a number"),
+            ("SST-2", "sentence\tlabel\n", "has no examples"),
+            ("SST-2", "", "is empty"),
+        ],
+    )
+    def test_what_is_wrong_is_named(self, tmp_path: Path, task: str, content: str, message: str) -> None:
+        path = tmp_path / "train.tsv"
+        path.write_text(content)
+        with pytest.raises(ValueError, match=message):
+            read_examples(path, GLUE[task])
+
+    def test_missing(self, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match=r"CoLA has no train\.tsv or train_sample\.tsv"):
+            find_file(tmp_path, GLUE["CoLA"], "train", "train_sample")
+
+
+def test_metrics_are_the_libraries() -> None:
+    rng = np.random.default_rng(0)
+    true, predicted = rng.integers(0, 2, 200), rng.integers(0, 2, 200)
+    assert score("f1", predicted, true) == pytest.approx(f1_score(true, predicted))
+    assert score("matthews", predicted, true) == pytest.approx(matthews_corrcoef(true, predicted))
+    assert score("accuracy", predicted, true) == pytest.approx((true == predicted).mean())
+    tied = rng.integers(0, 6, 200).astype(float)
+    assert score("spearman", tied + rng.normal(size=200), tied) != 0
+    assert score("spearman", predicted, tied) == pytest.approx(spearmanr(predicted, tied).statistic)
+    assert score("matthews", np.zeros(5), np.ones(5)) == 0
+
+
+def test_an_epoch_sees_every_example_once(tmp_path: Path) -> None:
+    data, start = glue_folder(tmp_path)
+    task = GlueConfig(name="STS-B", data=str(data), length=16).build(StartConfig(start=str(start)), seed=0)
+    labels = torch.cat([task.train_batch(index, 5, "cpu")[3] for index in range(5)])
+    assert sorted(labels[:12].tolist()) == sorted(task.train.labels.tolist())
+    assert steps_for(12, 2, 5) == 5
+
+
+def test_the_table(tmp_path: Path) -> None:
+    """MNLI first, others from it; predictions and a model of each; the same command again does nothing new."""
+    data, start = glue_folder(tmp_path)
+    out = tmp_path / "out"
+    command = [
+        "glue",
+        str(start),
+        "--data",
+        str(data),
+        "--out",
+        str(out),
+        "--tasks",
+        "RTE,STS-B,MNLI",
+        "--tiny",
+        "--cpu",
+    ]
+    first = CliRunner().invoke(app, command)
+    assert first.exit_code == 0, first.output
+    assert "average of 3 tasks" in first.output
+    lines = (out / "RTE" / "seed-0" / "predictions.tsv").read_text().splitlines()
+    assert lines[0] == "index\tprediction\tlabel"
+    assert len(lines) == 13
+    assert (out / "MNLI" / "seed-0" / "model" / "model.safetensors").is_file()
+    written = (out / "RTE" / "seed-0" / "result.json").stat().st_mtime_ns
+    assert CliRunner().invoke(app, command).exit_code == 0
+    assert (out / "RTE" / "seed-0" / "result.json").stat().st_mtime_ns == written
+
+
+def test_bad_input_before_any_training(tmp_path: Path) -> None:
+    data, start = glue_folder(tmp_path)
+    (data / "STS-B" / "dev.tsv").write_text("sentence1\tsentence2\tscore\na\tb\t9\n")
+    command = [
+        "glue",
+        str(start),
+        "--data",
+        str(data),
+        "--out",
+        str(tmp_path / "out"),
+        "--tasks",
+        "CoLA,STS-B",
+        "--cpu",
+    ]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 2
+    assert "dev.tsv, line 2" in result.output
+    assert not (tmp_path / "out").exists()
+    missing = CliRunner().invoke(app, ["glue", str(data), *command[2:]])
+    assert "is not a pre-trained model" in missing.output
