@@ -7,7 +7,7 @@ from helpers import assert_close, option_id, reference_mixer, relative_error
 from orchid import OrchidMixer
 
 pytest.importorskip("triton", reason="needs Triton")
-from orchid.ops.kernels import mix
+from orchid.ops.kernels import mix, passes
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 # Float32 against a float64 reference. Gradients of taps and biases sum over batch and length.
@@ -194,8 +194,8 @@ class TestChunks:
     @pytest.mark.parametrize("conditioning", ["static", "phase", "cross"])
     @pytest.mark.parametrize("small", [0, 2**23])
     def test_against_the_reference(self, monkeypatch: pytest.MonkeyPatch, conditioning: str, small: int) -> None:
-        monkeypatch.setattr(mix, "CHUNK", 2 * 2 * 16)  # two channels of two samples
-        monkeypatch.setattr(mix, "SMALL", small)
+        monkeypatch.setattr(passes, "CHUNK", 2 * 2 * 16)  # two channels of two samples
+        monkeypatch.setattr(passes, "SMALL", small)
         check(build(3, 16, conditioning=conditioning), torch.randn(2, 16, 3, device=DEVICE))
 
 
@@ -283,7 +283,44 @@ def test_checkpointing_changes_nothing() -> None:
     assert torch.equal(torch.autograd.grad(y.square().sum(), x)[0], plain)
 
 
+def test_parameters_need_not_be_contiguous() -> None:
+    mixer, x = build(), torch.randn(2, 16, 2, device=DEVICE)
+    expected = mixer(x)
+    for module in (mixer.short_conv, mixer.stages[0].static.filter):
+        name = "weight" if module is mixer.short_conv else "output"
+        strided = getattr(module, name).detach().t().contiguous().t()
+        assert not strided.is_contiguous()
+        setattr(module, name, torch.nn.Parameter(strided))
+    assert torch.equal(mixer(x), expected)
+
+
+def test_hooks_and_transforms_are_not_passed_by() -> None:
+    mixer, x = build(), torch.randn(1, 16, 2, device=DEVICE)
+    with pytest.raises(ValueError, match=r"torch\.func transforms"):
+        torch.func.jvp(mixer, (x,), (x,))
+    handle = mixer.short_conv.register_forward_hook(lambda *_: None)
+    with pytest.raises(ValueError, match="has hooks"):
+        mixer(x)
+    handle.remove()
+    mixer(x)
+
+
+@pytest.mark.parametrize("options", [{"kernel_size": 5}, {"conditioning": "cross", "kernel_size": 5}], ids=option_id)
+def test_five_taps_in_half_precision(options: dict[str, object]) -> None:
+    mixer = build(4, 32, **options).bfloat16()
+    assert_at_most_twice_as_far_off(mixer, torch.randn(3, 30, 4, device=DEVICE, dtype=torch.bfloat16))
+
+
+def test_groups_divide_the_batch() -> None:
+    assert passes._groups(64, 64) == 32
+    assert passes._groups(7, 1) == 7
+    assert passes._groups(1, 1) == 1
+    assert passes._groups(65537, 1) == 1  # a prime beyond what a launch takes
+
+
 def test_what_is_not_served_says_why() -> None:
+    with pytest.raises(ValueError, match="filter_width to 256"):
+        build(filter_width=512)
     mixer = build()
     with pytest.raises(ValueError, match=r"cannot serve: x has dtype torch\.float64"):
         mixer.double()(torch.zeros(1, 16, 3, dtype=torch.float64, device=DEVICE))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from orchid.nn.conditioning import CrossConditioning, PhaseConditioning
 from orchid.nn.data_dependent_conv import DataDependentConv
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 BACKENDS = ("auto", "torch", "triton")
 KERNEL_SIZES = (3, 5)
+# The static kernel's products hold a row of this many numbers in shared memory.
+WIDEST_FILTER = 256
 logger = logging.getLogger("orchid")
 
 
@@ -36,6 +39,8 @@ def settings_obstacle(mixer: "OrchidMixer") -> str | None:
         return f"the kernels have kernel_size 3 or 5, not {mixer.kernel_size}"
     if mixer.max_length < mixer.kernel_size:
         return f"max_length={mixer.max_length} is shorter than kernel_size={mixer.kernel_size}"
+    if mixer.filter_width > WIDEST_FILTER:
+        return f"the kernels have filter_width to {WIDEST_FILTER}, not {mixer.filter_width}"
     if importlib.util.find_spec("triton") is None:
         return "Triton is not installed (pip install 'orchid-torch[kernels]')"
     return None
@@ -48,6 +53,16 @@ def input_obstacle(x: Tensor, backend: str, interpreted: bool) -> str | None:
         return f"x is on {x.device.type!r} and the kernels need a CUDA device"
     if x.dtype == torch.float64:
         return "x has dtype torch.float64 and the kernels compute in float32"
+    return None
+
+
+def surroundings_obstacle(mixer: "OrchidMixer") -> str | None:
+    """Return why the kernels would change what surrounds the layer, or None; asked at every call not compiled."""
+    inside = (mixer.in_proj, mixer.short_conv, *mixer.stages.modules())
+    if any(module._forward_hooks or module._forward_pre_hooks for module in inside):
+        return "a module inside the layer has hooks, which the kernels would pass by"
+    if torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0:
+        return "the kernels have no rule for torch.func transforms and forward-mode derivatives"
     return None
 
 

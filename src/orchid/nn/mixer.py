@@ -15,6 +15,7 @@ from orchid.nn.fused import (
     interpreter_on,
     log_once,
     settings_obstacle,
+    surroundings_obstacle,
 )
 from orchid.nn.implicit_filter import StaticKernel
 from orchid.nn.short_conv import ShortConv, masked
@@ -194,9 +195,17 @@ class OrchidMixer(nn.Module):
         )
         self.out_proj = LinearFromChannels(d_model, d_model)
         self.dropout = nn.Dropout(check_fraction("dropout", dropout))
-        self._obstacle, self._interpreted = settings_obstacle(self), interpreter_on()
+        self._look_around()
         if backend == "triton" and self._obstacle is not None:
             raise ValueError(f"backend='triton' cannot serve: {self._obstacle}; use 'auto' or 'torch'")
+
+    def _look_around(self) -> None:
+        """Find out whether the kernels serve these settings on this machine."""
+        self._obstacle, self._interpreted = settings_obstacle(self), interpreter_on()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._look_around()  # it may have been pickled on another
 
     def forward(
         self,
@@ -239,6 +248,8 @@ class OrchidMixer(nn.Module):
         if self.backend == "torch":
             return False
         obstacle = self._obstacle or input_obstacle(x, self.backend, self._interpreted)
+        if obstacle is None and not torch.compiler.is_compiling():
+            obstacle = surroundings_obstacle(self)
         if obstacle is not None and self.backend == "triton":
             raise ValueError(f"backend='triton' cannot serve: {obstacle}; use 'auto' or 'torch'")
         if obstacle is not None and x.is_cuda and not torch.compiler.is_compiling():

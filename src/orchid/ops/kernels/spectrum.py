@@ -110,7 +110,7 @@ def _put_product(target, row, k, n, x_re, x_im, y_re, y_im, share):
     )  # fmt: skip
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["first"])
 def mix_kernel(
     spectra, static, delta, taps, out, first, D, batch, n, scale, share,
     KEPT: tl.constexpr, GROUP: tl.constexpr, SIDES: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr,
@@ -150,7 +150,7 @@ def _turned(re, im, dm, factor):
     return turn * re, turn * im
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["first"])
 def mix_grad_kernel(
     spectra, static, delta, taps, out, dstatic, partial, first, D, batch, n, scale, share,
     KEPT: tl.constexpr, GROUP: tl.constexpr, SIDES: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr,

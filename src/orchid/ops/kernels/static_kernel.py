@@ -23,13 +23,13 @@ def _rows(pointer, row, count, width, WIDTH: tl.constexpr):
     return tl.load(pointer + row[:, None] * width + w, mask=inside, other=0.0).to(tl.float32)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["first", "last"])
 def static_kernel(
     hidden, output, out, first, last, n, width, unit, span, slope, fall, scale,
     PRECISION: tl.constexpr, WIDTH: tl.constexpr, PAIRS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Write h0 of channels first ... last - 1 as complex rows out (pairs, n); hidden (n, W), output (D, W)."""
-    pair, t = tl.program_id(0) * PAIRS + tl.arange(0, PAIRS), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    t, pair = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.program_id(1) * PAIRS + tl.arange(0, PAIRS)
     d = first + 2 * pair
     z = tl.trans(_rows(hidden, t, n, width, WIDTH))
     x = tl.dot(_rows(output, d, last, width, WIDTH), z, input_precision=PRECISION)
@@ -41,7 +41,7 @@ def static_kernel(
     tl.store(out + 2 * cell[:, :, None] + tl.arange(0, 2)[None, None, :], tl.join(x, y), mask=inside[:, :, None])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["first", "last"])
 def static_grad_kernel(
     rows, hidden, output, dhidden, doutput, ddelta, first, last, n, width, unit, span, slope, fall, scale,
     PRECISION: tl.constexpr, WIDTH: tl.constexpr, PAIRS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,

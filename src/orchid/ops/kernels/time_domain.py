@@ -48,7 +48,7 @@ def value(
             bits = word >> 16 if AT % 2 == 1 else word
             x = bits.to(tl.int16).to(tl.float16, bitcast=True).to(tl.float32)
     else:
-        x = tl.load(pointer + t * stride, mask=real, other=0.0).to(tl.float32)
+        x = tl.load(pointer + t.to(tl.int64) * stride, mask=real, other=0.0).to(tl.float32)
     return tl.where(real, x + offset, 0.0)
 
 
@@ -113,7 +113,7 @@ def put_row(pointer, m, length, even, odd):
     tl.store(pointer + t, tl.join(even, odd).to(pointer.dtype.element_ty), mask=t < length)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["first"])
 def signals_kernel(
     p, u, dy, offset, weight, bias, spatial, pad, u_pad, out,
     first, D, batch, length, u_length, period, n,
@@ -138,7 +138,7 @@ def signals_kernel(
         here = d < D
         d = tl.minimum(d, D - 1)
         v_row = p + b * p_batch + d * p_channel
-        s_row = v_row + D * p_channel
+        s_row = p + b * p_batch + (D + d) * p_channel  # d has 64 bits, D has not
         v, s = parameters(weight, bias, offset, d, K, True), parameters(weight, bias, offset, D + d, K, True)
         v0 = short(v_row, v, m, p_time, length, pads, period, 0, K, SHIFT, CIRCULAR, HAS_PAD, PAIRED)
         v1 = short(v_row, v, m, p_time, length, pads, period, 1, K, SHIFT, CIRCULAR, HAS_PAD, PAIRED)
@@ -152,7 +152,8 @@ def signals_kernel(
             g1 = short(u_row, g, m, u_time, u_length, u_pads, period, 1, K, SHIFT, CIRCULAR, HAS_U_PAD, U_PAIRED)
             cells = cells + (tl.where(u_even & here, g0, 0.0), tl.where(u_odd & here, g1, 0.0))
         if GRAD:
-            t_row, t = s_row + D * p_channel, parameters(weight, bias, offset, 2 * D + d, K, True)
+            t_row = p + b * p_batch + (2 * D + d) * p_channel
+            t = parameters(weight, bias, offset, 2 * D + d, K, True)
             grad = dy + b * dy_batch + d * dy_channel
             s0 = short(t_row, t, m, p_time, length, pads, period, 0, K, SHIFT, CIRCULAR, HAS_PAD, PAIRED)
             s1 = short(t_row, t, m, p_time, length, pads, period, 1, K, SHIFT, CIRCULAR, HAS_PAD, PAIRED)
@@ -165,7 +166,7 @@ def signals_kernel(
         _put_cells(target, m, n, cells[2 * i], cells[2 * i + 1], cells[2 * (ROWS + i)], cells[2 * (ROWS + i) + 1])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["first"])
 def gate_kernel(
     p, offset, weight, bias, c, pad, y,
     first, D, batch, length, period, n, p_batch, p_channel, p_time, y_batch, y_channel,

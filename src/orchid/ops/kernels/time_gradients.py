@@ -61,7 +61,7 @@ def _tap_sums(
     return sums
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["first"])
 def streams_grad_kernel(
     p, dy, offset, weight, bias, spatial, grads, pad, dp, partial,
     first, D, batch, length, period, n, blocks,
@@ -94,8 +94,9 @@ def streams_grad_kernel(
             m = block * BLOCK + tl.arange(0, BLOCK)
             pads, rows = pad + sample * length, grads + (pair * batch + sample) * (ROWS * 2 * n)
             c_row = rows + (ROWS - 1) * 2 * n
-            v_row = p + sample * p_batch + d * p_channel
-            s_row, t_row = v_row + D * p_channel, v_row + 2 * D * p_channel
+            rows_of_p = p + sample * p_batch
+            v_row, s_row = rows_of_p + d * p_channel, rows_of_p + (D + d) * p_channel
+            t_row = rows_of_p + (2 * D + d) * p_channel
             g_row = dy + sample * dy_batch + d * dy_channel
             even, odd = real_at(2 * m, here, pads, HAS_PAD), real_at(2 * m + 1, here, pads, HAS_PAD)
             v_even, v_odd, s_even, s_odd, t_even, t_odd = zero, zero, zero, zero, zero, zero
@@ -138,10 +139,10 @@ def streams_grad_kernel(
                 + cond
             )
             sums = plus(sums, more, COUNT)
-            target = dp + sample * dp_batch + channel * dp_channel
-            put_row(target, m, here, v_even, v_odd)
-            put_row(target + D * dp_channel, m, here, s_even, s_odd)
-            put_row(target + 2 * D * dp_channel, m, here, t_even, t_odd)
+            target = dp + sample * dp_batch
+            put_row(target + channel * dp_channel, m, here, v_even, v_odd)
+            put_row(target + (D + channel) * dp_channel, m, here, s_even, s_odd)
+            put_row(target + (2 * D + channel) * dp_channel, m, here, t_even, t_odd)
             block += 1
             b = tl.where(block == blocks, b + 1, b)
             block = tl.where(block == blocks, 0, block)
@@ -150,7 +151,7 @@ def streams_grad_kernel(
             tl.store(share + j, tl.sum(sums[j]))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["first"])
 def context_grad_kernel(
     u, offset, bias, spatial, grads, pad, du, partial,
     first, D, batch, length, period, n, blocks, u_batch, u_channel, u_time, du_batch, du_channel,
