@@ -294,6 +294,7 @@ def test_parameters_need_not_be_contiguous() -> None:
     assert torch.equal(mixer(x), expected)
 
 
+@pytest.mark.filterwarnings("ignore")  # the library's own, on its first forward-mode derivative
 def test_hooks_and_transforms_are_not_passed_by() -> None:
     mixer, x = build(), torch.randn(1, 16, 2, device=DEVICE)
     with pytest.raises(ValueError, match=r"torch\.func transforms"):
