@@ -233,15 +233,17 @@ def tokenize(
     out: Annotated[Path, typer.Option(help="The folder of the shards.")],
 ) -> None:
     """Tokenise text into shards for pre-training; the same command again goes on, or finds that nothing changed."""
-    from rich.progress import Progress, TimeRemainingColumn
+    from rich.progress import Progress
 
     from orchid.tasks.shards import build_shards
 
-    with errors(), Progress(*Progress.get_default_columns(), TimeRemainingColumn(), console=console) as bar:
+    with errors(), Progress(console=console) as bar:
         task = bar.add_task("tokenizing", total=None)
-        shards = build_shards(
-            source, tokenizer, out, progress=lambda path, done, total: bar.update(task, completed=done, total=total)
-        )
+
+        def show(path: Path, count: int, done: int, total: int) -> None:
+            bar.update(task, description=f"{path.name}: {count:,} documents", completed=done, total=total)
+
+        shards = build_shards(source, tokenizer, out, progress=show)
     kept = sum(entry["documents"] for entry in shards.entries)
     dropped = sum(entry["duplicates"] for entry in shards.entries)
     console.print(f"{shards.tokens:,} tokens of {kept:,} documents, {dropped:,} duplicates dropped\nfiles: {out}")
@@ -259,8 +261,8 @@ def glue(
     tiny: Tiny = False,
 ) -> None:
     """Fine-tune a pre-trained model on GLUE; the same command again skips what is done."""
+    from orchid.report.glue import glue_experiments, glue_table, run_glue
     from orchid.tasks.glue_data import GLUE
-    from orchid.train.glue import glue_experiments, glue_table, run_glue
     from orchid.train.grid import parse_numbers
 
     with errors():

@@ -1,4 +1,4 @@
-"""The torch path on a CUDA device: against the CPU in float64, under autocast, and captured in a CUDA graph."""
+"""The layer on a CUDA device, by whatever path "auto" takes: against the CPU in float64, under autocast, captured."""
 
 import pytest
 import torch

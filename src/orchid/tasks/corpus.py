@@ -1,4 +1,4 @@
-"""Documents of text: a folder of .txt and .jsonl files, plain or compressed, or C4 streamed from the hub."""
+"""Documents of text: a folder of .txt and .jsonl files, plain or compressed."""
 
 import gzip
 import json
@@ -38,17 +38,6 @@ def documents(path: Path) -> Iterator[str]:
             block = []
     if block:
         yield "\n".join(block)
-
-
-def c4_documents(count: int) -> Iterator[str]:
-    """Yield the first documents of the English part of C4, streamed from the hub."""
-    try:
-        from datasets import load_dataset
-    except ImportError:
-        raise ValueError("C4 is streamed with the datasets library: pip install datasets") from None
-    stream: Any = load_dataset("allenai/c4", "en", split="train", streaming=True)
-    for document in stream.take(count):
-        yield document["text"]
 
 
 def _kind(path: Path) -> str | None:

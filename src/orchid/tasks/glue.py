@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from orchid.files import atomic
 from orchid.ops.checks import check_choice
 from orchid.tasks.glue_data import GLUE, Example, find_files, read_examples, score
 from orchid.tasks.seeds import generator_seed
@@ -119,7 +120,8 @@ class GlueTask:
             lines = ["index\tprediction\tlabel"]
             for index, (value, label) in enumerate(zip(predicted, self.dev[name].labels.tolist(), strict=True)):
                 lines.append(f"{index}\t{self._shown(float(value))}\t{self._shown(label)}")
-            path.write_text("\n".join(lines) + "\n")
+            with atomic(path) as temporary:
+                temporary.write_text("\n".join(lines) + "\n")
             written.append(path)
         return written
 

@@ -7,6 +7,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ BATCH = 1000  # documents tokenised together
 
 
 def build_shards(
-    source: Path, tokenizer: Path, out: Path, *, progress: Callable[[Path, int, int], None] | None = None
+    source: Path, tokenizer: Path, out: Path, *, progress: Callable[[Path, int, int, int], None] | None = None
 ) -> "Shards":
     """Tokenise the text files under ``source`` into ``out``; shards whose file has not changed are kept.
 
@@ -32,25 +33,30 @@ def build_shards(
         source: folder of text.
         tokenizer: folder with tokenizer.json, or that file.
         out: folder of the shards.
-        progress: called with each file, the bytes done and the bytes of all.
+        progress: called every so often with the file, its documents so far, the bytes of files done and of all.
     """
     files, maker = text_files(source), _Maker(tokenizer)
     out.mkdir(parents=True, exist_ok=True)
     total, done, entries, fresh = sum(path.stat().st_size for path in files), 0, [], False
+    tell = progress or (lambda *_: None)
     for number, path in enumerate(files):
         entry = None if fresh else maker.kept(out, number, source, path)
         if entry is None:  # what follows a changed file may repeat its documents: it is made again too
             fresh = True
-            entry = maker.make(out, number, source, path, documents(path))
+            (out / INDEX).unlink(missing_ok=True)  # it would describe shards that are about to change
+            entry = maker.make(out, number, source, path, partial(_tell_documents, tell, path, done, total))
         entries.append(entry)
         done += path.stat().st_size
-        if progress is not None:
-            progress(path, done, total)
-    for stale in out.glob("*.bin"):
-        if int(stale.stem.split("-")[0]) >= len(files):
+        tell(path, entry["documents"], done, total)
+    for stale in out.glob("[0-9]" * 5 + "*"):
+        if int(stale.name[:5]) >= len(files):
             stale.unlink()
     write_json(out / INDEX, maker.facts() | {"shards": entries})
     return Shards(out)
+
+
+def _tell_documents(tell: Callable[[Path, int, int, int], None], path: Path, done: int, total: int, count: int) -> None:
+    tell(path, count, done, total)
 
 
 class _Maker:
@@ -91,17 +97,18 @@ class _Maker:
         self.seen.update(stored[i : i + 16] for i in range(0, len(stored), 16))
         return entry
 
-    def make(self, out: Path, number: int, source: Path, path: Path, texts: Iterable[str]) -> dict[str, Any]:
+    def make(self, out: Path, number: int, source: Path, path: Path, tell: Callable[[int], None]) -> dict[str, Any]:
         """Write a shard; its entry last, so that a shard cut short is made again."""
         counts = {"documents": 0, "duplicates": 0, "tokens": 0}
         hashes: list[bytes] = []
         with atomic(out / f"{number:05d}.bin") as temporary, temporary.open("wb") as file:
-            fresh = self._new(texts, hashes, counts)
+            fresh = self._new(documents(path), hashes, counts)
             while some := list(islice(fresh, BATCH)):
                 for encoding in self.tokenizer.encode_batch(some, add_special_tokens=False):
                     ids = np.array([*encoding.ids, self.special["sep"]], dtype=self.dtype)
                     counts["tokens"] += len(ids)
                     file.write(ids.tobytes())
+                tell(counts["documents"])
         with atomic(out / f"{number:05d}-seen.bin") as temporary:
             temporary.write_bytes(b"".join(hashes))
         entry = {**self._identity(source, path), **counts}

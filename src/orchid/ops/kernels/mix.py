@@ -1,6 +1,7 @@
 """The fused layer between its projections, as one differentiable operator of the library.
 
-Only the projected streams are kept for the backward pass; the rest is computed again.
+The projected streams are kept for the backward pass, and the static kernel's spectrum where it is small; the rest is
+computed again.
 """
 
 import math

@@ -17,21 +17,21 @@ class Decay(NamedTuple):
 
 
 class Operands(NamedTuple):
-    """The arguments of ``mix.fused_mix`` as the kernels take them.
+    """The arguments of ``mix.fused_mix`` as the kernels take them: contiguous, but for p and u; any floating dtype.
 
     Attributes:
         p: (B, 3 D, L), the projected streams without their bias.
         u: (B, D, M), the conditioning sequence, likewise; None is the first third of p.
         pad: (B, L) uint8 or None.
         u_pad: (B, M) uint8 or None, beside ``u``.
-        offset: (3 D,) float32, the projection's bias.
-        weight: (3 D, K) float32.
-        bias: (3 D,) float32.
-        spatial: (sides, D, K) float32.
-        spectral: (D, K) float32.
+        offset: (3 D,), the projection's bias.
+        weight: (3 D, K).
+        bias: (3 D,).
+        spatial: (sides, D, K).
+        spectral: (D, K).
         hidden: (n, W) float32, the static kernel's network before its output, or None beside ``static``.
-        output: (D, W) float32.
-        delta: (D,) float32.
+        output: (D, W).
+        delta: (D,).
         static: (D, n / 2 + 1, 2) float32, the static kernel's spectrum, delta included, where it is kept.
         n: transform length.
         period: of the circle.

@@ -79,7 +79,7 @@ def backward(given: Operands, dy: Tensor, kept: Tensor) -> Gradients:
     du = p.new_empty(0) if u is None else by_channel(u, channels, u.shape[2])
     own = sides if u is None else 0
     sums = _Sums(given, given.length, 3 * (taps + 1) + 3 + own * taps)
-    u_sums = _Sums(given, given.source.shape[2], sides * taps + 1)
+    u_sums = None if u is None else _Sums(given, u.shape[2], sides * taps + 1)
     lags = triton.cdiv(n, LAG_BLOCK)
     splits = max(1, min(_step(given) // (2 * STATIC_PAIRS), PROGRAMS // 8 // lags))
     dhidden = delta.new_empty(0) if hidden is None else hidden.new_zeros((splits, *hidden.shape))
@@ -116,10 +116,12 @@ def backward(given: Operands, dy: Tensor, kept: Tensor) -> Gradients:
             del rows, shares
         grads = inverse_complex_dft(products)
         _streams_grad(given, first, pairs, dy, grads, dp, sums, own)
-        if u is not None:
+        if u_sums is not None:
             _context_grad(given, first, pairs, grads, du, u_sums)
         del grads
-    doffset, dweight, dbias, dspatial = _parameter_grads(given, sums.total(), u_sums.total() if u is not None else None)
+    doffset, dweight, dbias, dspatial = _parameter_grads(
+        given, sums.total(), None if u_sums is None else u_sums.total()
+    )
     dspectral = torch.cat(spectral_sums).flatten(0, 1)[:channels] if sides else torch.zeros_like(spectral)
     dhidden = dhidden if hidden is None else dhidden.sum(dim=0) if splits > 1 else dhidden.squeeze(0)
     doutput = delta.new_empty(0) if output is None else torch.cat(doutputs).to(output.dtype)

@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from orchid.files import write_json
+from orchid.files import atomic_folder, write_json
 from orchid.ops.checks import check_choice
 from orchid.recipes import get_recipe
 from orchid.recipes.bert import glue_training
@@ -15,6 +15,7 @@ from orchid.tasks.glue import GlueTask
 from orchid.tasks.glue_data import GLUE, find_files, read_examples
 from orchid.train.config import Experiment
 from orchid.train.engine import Engine, Outcome
+from orchid.train.run_folder import RunFolder
 
 FIRST = "MNLI"  # others start from it
 MODEL = "model"  # under a run's folder: what it has fine-tuned, for from_pretrained
@@ -48,7 +49,7 @@ def glue_experiments(
 def run_glue(planned: list[tuple[Experiment, Path]], *, cpu: bool) -> Outcome | None:
     """Run what is not done; return the outcome of a run that was asked to stop, or None."""
     for experiment, folder in planned:
-        if (folder / "result.json").is_file() and (folder / MODEL).is_dir():
+        if (folder / MODEL).is_dir():  # the last thing that appears
             continue
         engine = Engine(experiment, folder, resume=True, cpu=cpu)
         outcome = engine.train()
@@ -58,15 +59,14 @@ def run_glue(planned: list[tuple[Experiment, Path]], *, cpu: bool) -> Outcome | 
         model: Any = engine.model.eval()
         assert isinstance(engine.task, GlueTask)
         engine.task.write_predictions(model, engine.accelerator.device, folder)
-        model.save_pretrained(folder / MODEL)
-        engine.task.tokenizer.save_pretrained(folder / MODEL)
+        with atomic_folder(folder / MODEL) as temporary:
+            model.save_pretrained(temporary)
+            engine.task.tokenizer.save_pretrained(temporary)
     return None
 
 
 def glue_table(planned: list[tuple[Experiment, Path]], out: Path, console: Console) -> None:
     """Print every task's metric, mean and range over the seeds, and the average; keep it as OUT/glue.json."""
-    from orchid.train.run_folder import RunFolder
-
     scores: dict[str, list[float]] = {}
     for experiment, folder in planned:
         result = RunFolder(folder).read_result()
