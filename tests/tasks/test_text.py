@@ -96,6 +96,22 @@ class TestShards:
         assert (out / "00000.bin").stat().st_mtime_ns == kept
         assert [e["tokens"] for e in shards.entries] == [e["tokens"] for e in whole.entries]
 
+    def test_a_failed_rebuild_leaves_no_index(self, source: Path, tokenizer: Path, tmp_path: Path) -> None:
+        """The old index would describe shards that have changed; what is not a shard stays."""
+        out, told = tmp_path / "s", []
+        build_shards(source, tokenizer, out, progress=lambda *facts: told.append(facts))
+        size = sum(path.stat().st_size for path in source.iterdir())
+        assert told[-1][1:] == (1, size, size)
+        (out / "pytorch_model.bin").write_bytes(b"not ours")
+        (source / "a.txt").write_bytes(b"the cat\n\n\xff\n")
+        with pytest.raises(ValueError, match="not UTF-8"):
+            build_shards(source, tokenizer, out)
+        with pytest.raises(ValueError, match=r"index\.json does not exist"):
+            Shards(out)
+        (source / "a.txt").unlink()
+        assert len(build_shards(source, tokenizer, out).entries) == 1
+        assert sorted(p.name for p in out.glob("*.bin")) == ["00000-seen.bin", "00000.bin", "pytorch_model.bin"]
+
     def test_another_tokenizer_makes_them_again(self, source: Path, tokenizer: Path, tmp_path: Path) -> None:
         first = build_shards(source, tokenizer, tmp_path / "s").tokenizer
         path = tokenizer / "tokenizer.json"

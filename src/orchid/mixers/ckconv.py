@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from orchid.mixers.base import DIRECTIONS, SequenceMixer
 from orchid.mixers.hyena import conv1d_init_
 from orchid.mixers.sine_network import SineNetwork
-from orchid.nn.mixer import LinearFromChannels, LinearToChannels
+from orchid.nn.projections import LinearFromChannels, LinearToChannels
 from orchid.nn.short_conv import ShortConv, masked
 from orchid.ops.checks import check_at_least, check_choice, check_flag, check_fraction
 from orchid.ops.long_conv import long_conv

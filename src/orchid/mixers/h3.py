@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from orchid.mixers.base import DIRECTIONS, SequenceMixer
 from orchid.mixers.state_space import DiagonalSSM
-from orchid.nn.mixer import LinearFromChannels, LinearToChannels
+from orchid.nn.projections import LinearFromChannels, LinearToChannels
 from orchid.nn.short_conv import masked
 from orchid.ops.checks import check_at_least, check_choice, check_fraction
 from orchid.ops.long_conv import long_conv

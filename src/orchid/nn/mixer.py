@@ -1,4 +1,4 @@
-"""Read second: ``OrchidMixer``, the layer. The only place where (B, L, D) and (B, D, L) meet."""
+"""Read second: ``OrchidMixer``, the layer."""
 
 import math
 from typing import Any, NamedTuple, Self
@@ -18,6 +18,7 @@ from orchid.nn.fused import (
     surroundings_obstacle,
 )
 from orchid.nn.implicit_filter import StaticKernel
+from orchid.nn.projections import LinearFromChannels, LinearToChannels
 from orchid.nn.short_conv import ShortConv, masked
 from orchid.ops.checks import (
     check_at_least,
@@ -36,34 +37,6 @@ from orchid.ops.transforms import NORMS, get_transform
 CONDITIONINGS = ("phase", "cross", "static")
 BOUNDARIES = ("circular", "linear")
 GRIDS = ("stretch", "extend")
-
-
-class LinearToChannels(nn.Linear):
-    """A linear layer that writes channels first: W x^T + b, (B, L, in) -> (B, out, L).
-
-    One matrix product whatever the batch, stored channel by channel: no transposed copy, and rows for the transforms.
-    """
-
-    def forward(self, x: Tensor, out_features: int | None = None, *, biased: bool = True) -> Tensor:
-        """Project x; with ``out_features``, onto the first that many features only.
-
-        Not ``biased`` the bias is left to the reader: the fused kernels add it themselves.
-        """
-        weight, rows = self.weight[:out_features], x.flatten(0, 1).T
-        y = torch.addmm(self.bias[:out_features, None], weight, rows) if biased else weight @ rows
-        return y.unflatten(1, x.shape[:2]).transpose(0, 1)
-
-
-class LinearFromChannels(nn.Linear):
-    """A linear layer that reads channels first: (B, in, L) -> (B, L, out), with no transposed copy."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Project x; stored channel by channel it is one matrix, else one for each sample."""
-        by_channel = x.transpose(0, 1)
-        if by_channel.is_contiguous():
-            y = nn.functional.linear(by_channel.flatten(1).T, self.weight, self.bias)
-            return y.unflatten(0, (x.shape[0], x.shape[2]))
-        return torch.baddbmm(self.bias, x.transpose(1, 2), self.weight.T.expand(x.shape[0], -1, -1))
 
 
 class Streams(NamedTuple):

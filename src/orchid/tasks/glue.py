@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from orchid.files import atomic
 from orchid.ops.checks import check_choice
 from orchid.tasks.glue_data import GLUE, Example, find_files, read_examples, score
-from orchid.tasks.seeds import generator_seed
+from orchid.tasks.seeds import EpochOrder
 
 EVALUATED = 128  # examples evaluated together
 
@@ -49,14 +49,14 @@ class GlueTask:
         self.spec = GLUE[check_choice("task.name", config.name, GLUE)]
         if not config.data or not start:
             raise ValueError("task.data must name a folder of GLUE tasks and model.start a pre-trained model's folder")
-        self.start, self.seed = start, seed
+        self.start = start
         train, dev = find_files(Path(config.data), self.spec)
         tokenizer = self.tokenizer = AutoTokenizer.from_pretrained(start)
         self.train = encode(read_examples(train, self.spec), tokenizer, config.length)
         self.dev = {
             path.name.split(".")[0]: encode(read_examples(path, self.spec), tokenizer, config.length) for path in dev
         }
-        self._order: tuple[int, Tensor] = (-1, torch.empty(0))
+        self._order = EpochOrder(len(self.train), seed)
 
     def build_model(self) -> nn.Module:
         """Return the pre-trained model with a new head."""
@@ -76,8 +76,7 @@ class GlueTask:
 
     def train_batch(self, index: int, size: int, device: Any) -> tuple[Tensor, ...]:
         """Return ids, segments, mask and labels of a step."""
-        places = torch.arange(index * size, (index + 1) * size)
-        rows = torch.stack([self._permutation(int(at) // len(self.train))[int(at) % len(self.train)] for at in places])
+        rows = self._order.batch(index, size)
         parts = (self.train.ids, self.train.segments, self.train.mask, self.train.labels)
         return tuple(part[rows].to(device) for part in parts)
 
@@ -127,12 +126,6 @@ class GlueTask:
 
     def _shown(self, value: float) -> str:
         return self.spec.labels[int(value)] if self.spec.labels else f"{value:.3f}"
-
-    def _permutation(self, epoch: int) -> Tensor:
-        if self._order[0] != epoch:
-            generator = torch.Generator().manual_seed(generator_seed("set", self.seed, epoch, "cpu"))
-            self._order = (epoch, torch.randperm(len(self.train), generator=generator))
-        return self._order[1]
 
 
 @dataclass(kw_only=True)

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from orchid.ops.checks import check_at_least, check_fraction
-from orchid.tasks.seeds import generator_seed
+from orchid.tasks.seeds import EpochOrder, generator_seed
 from orchid.tasks.shards import Shards, Special
 
 IGNORE = -100
@@ -42,7 +42,7 @@ class MaskedLMTask:
         check_at_least("length", config.length, 2)
         check_fraction("mask_rate", config.mask_rate)
         self._data: tuple[Shards, Shards] | None = None
-        self._order: tuple[int, Tensor] = (-1, torch.empty(0))
+        self._order: EpochOrder | None = None
 
     def build_model(self) -> nn.Module:
         """Return the masked-LM model for the shards' vocabulary and this length; only its shape needs no shards."""
@@ -76,10 +76,9 @@ class MaskedLMTask:
     def train_batch(self, index: int, size: int, device: Any) -> tuple[Tensor, ...]:
         """Return what is seen and what is asked at a step."""
         train, _ = self.data()
-        count = train.count(self.config.length)
-        places = torch.arange(index * size, (index + 1) * size)
-        parts = [self._permutation(epoch, count)[at % count] for epoch, at in _by_epoch(places, count)]
-        rows = train.rows(torch.cat(parts), self.config.length).to(device, non_blocking=True)
+        if self._order is None:
+            self._order = EpochOrder(train.count(self.config.length), self.seed)
+        rows = train.rows(self._order.batch(index, size), self.config.length).to(device, non_blocking=True)
         generator = torch.Generator(device).manual_seed(generator_seed("train", self.seed, index, device))
         return hide(rows, self.config.mask_rate, train.special, train.vocab_size, generator)
 
@@ -106,17 +105,6 @@ class MaskedLMTask:
             sums += torch.stack((loss, right, there.sum())).double().cpu()
         loss, right, asked_for = sums.tolist()
         return {"valid/loss": loss / asked_for, "valid/accuracy": right / asked_for}
-
-    def _permutation(self, epoch: int, count: int) -> Tensor:
-        if self._order[0] != epoch:
-            generator = torch.Generator().manual_seed(generator_seed("set", self.seed, epoch, "cpu"))
-            self._order = (epoch, torch.randperm(count, generator=generator))
-        return self._order[1]
-
-
-def _by_epoch(places: Tensor, count: int) -> list[tuple[int, Tensor]]:
-    epochs = places // count
-    return [(epoch, places[epochs == epoch]) for epoch in epochs.unique().tolist()]
 
 
 @dataclass(kw_only=True)

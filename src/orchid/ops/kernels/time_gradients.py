@@ -61,6 +61,52 @@ def _tap_sums(
     return sums
 
 
+@triton.jit
+def _through_conditioning(
+    rows, source, taps, m, stride, length, pad, period, n, even, odd,
+    PART: tl.constexpr, SIDES: tl.constexpr, K: tl.constexpr, SHIFT: tl.constexpr, CIRCULAR: tl.constexpr,
+    HAS_PAD: tl.constexpr, PAIRED: tl.constexpr,
+):  # fmt: skip
+    """Add the gradient of the conditioning sequence to even and odd; return them and the sums for Conv1d_t's taps.
+
+    ``taps`` has the ``parameters`` of every side, one after another; ``source`` is the row the sides were made of.
+    """
+    sums = ()
+    for side in tl.static_range(SIDES):
+        row, own = rows + (side + 1) * 2 * n, taps[side * (K + 2) : (side + 1) * (K + 2)]
+        for at in tl.static_range(K + 1):
+            g = _cell(row, m, length, pad, period, n, PART, at - SHIFT, CIRCULAR, HAS_PAD, PAIRED)
+            even, odd = _spread(g, own, even, odd, at, K)
+        g0 = _cell(row, m, length, pad, period, n, PART, 0, False, HAS_PAD, PAIRED)
+        g1 = _cell(row, m, length, pad, period, n, PART, 1, False, HAS_PAD, PAIRED)
+        sums = sums + _tap_sums(
+            source, own, m, stride, length, pad, period, g0, g1, K, SHIFT, CIRCULAR, HAS_PAD, PAIRED
+        )
+    return even, odd, sums
+
+
+@triton.jit
+def _conditioning(spatial, bias, offset, d, D, SIDES: tl.constexpr, K: tl.constexpr):
+    """Load the ``parameters`` of every side."""
+    taps = ()
+    for side in tl.static_range(SIDES):
+        taps = taps + parameters(spatial + side * D * K, bias, offset, d, K, False)
+    return taps
+
+
+@triton.jit
+def _next(b, block, blocks):
+    """Return the sample and the block that follow."""
+    last = block + 1 == blocks
+    return tl.where(last, b + 1, b), tl.where(last, 0, block + 1)
+
+
+@triton.jit
+def _store(partial, sums, COUNT: tl.constexpr):
+    for j in tl.static_range(COUNT):
+        tl.store(partial + j, tl.sum(sums[j]))
+
+
 @triton.jit(do_not_specialize=["first"])
 def streams_grad_kernel(
     p, dy, offset, weight, bias, spatial, grads, pad, dp, partial,
@@ -83,9 +129,7 @@ def streams_grad_kernel(
         d = tl.minimum(channel, D - 1)
         v_own, s_own = parameters(weight, bias, offset, d, K, True), parameters(weight, bias, offset, D + d, K, True)
         t_own = parameters(weight, bias, offset, 2 * D + d, K, True)
-        cond_own = ()
-        for side in tl.static_range(SIDES):
-            cond_own = cond_own + parameters(spatial + side * D * K, bias, offset, d, K, False)
+        cond_own = _conditioning(spatial, bias, offset, d, D, SIDES, K)
         sums = zeros(COUNT, BLOCK)
         b, block = (part * STEPS) // blocks, (part * STEPS) % blocks
         for _ in range(STEPS):
@@ -115,18 +159,10 @@ def streams_grad_kernel(
                     v0, s0, t0 = (dv, ds, dt) if not CIRCULAR else _masked(even, dv, ds, dt)
                 if at == SHIFT + 1:
                     v1, s1, t1 = (dv, ds, dt) if not CIRCULAR else _masked(odd, dv, ds, dt)
-            cond = ()
-            for side in tl.static_range(SIDES):
-                row = rows + (side + 1) * 2 * n
-                own = cond_own[side * (K + 2) : (side + 1) * (K + 2)]
-                for at in tl.static_range(K + 1):
-                    g = _cell(row, m, here, pads, period, n, i, at - SHIFT, CIRCULAR, HAS_PAD, PAIRED)
-                    v_even, v_odd = _spread(g, own, v_even, v_odd, at, K)
-                g0 = _cell(row, m, here, pads, period, n, i, 0, False, HAS_PAD, PAIRED)
-                g1 = _cell(row, m, here, pads, period, n, i, 1, False, HAS_PAD, PAIRED)
-                cond = cond + _tap_sums(
-                    v_row, own, m, p_time, here, pads, period, g0, g1, K, SHIFT, CIRCULAR, HAS_PAD, PAIRED
-                )
+            v_even, v_odd, cond = _through_conditioning(
+                rows, v_row, cond_own, m, p_time, here, pads, period, n, v_even, v_odd,
+                i, SIDES, K, SHIFT, CIRCULAR, HAS_PAD, PAIRED,
+            )  # fmt: skip
             v_even, s_even, t_even = _masked(even, v_even, s_even, t_even)
             v_odd, s_odd, t_odd = _masked(odd, v_odd, s_odd, t_odd)
             more = (
@@ -143,12 +179,8 @@ def streams_grad_kernel(
             put_row(target + channel * dp_channel, m, here, v_even, v_odd)
             put_row(target + (D + channel) * dp_channel, m, here, s_even, s_odd)
             put_row(target + (2 * D + channel) * dp_channel, m, here, t_even, t_odd)
-            block += 1
-            b = tl.where(block == blocks, b + 1, b)
-            block = tl.where(block == blocks, 0, block)
-        share = partial + ((pair * tl.num_programs(1) + part) * 2 + i) * COUNT
-        for j in tl.static_range(COUNT):
-            tl.store(share + j, tl.sum(sums[j]))
+            b, block = _next(b, block, blocks)
+        _store(partial + ((pair * tl.num_programs(1) + part) * 2 + i) * COUNT, sums, COUNT)
 
 
 @triton.jit(do_not_specialize=["first"])
@@ -164,6 +196,7 @@ def context_grad_kernel(
     for i in tl.static_range(2):
         channel = first + 2 * pair + i
         d = tl.minimum(channel, D - 1)
+        taps = _conditioning(spatial, bias, offset, d, D, SIDES, K)
         sums = zeros(COUNT, BLOCK)
         b, block = (part * STEPS) // blocks, (part * STEPS) % blocks
         for _ in range(STEPS):
@@ -173,24 +206,13 @@ def context_grad_kernel(
             pads, rows = pad + sample * length, grads + (pair * batch + sample) * (ROWS * 2 * n)
             u_row = u + sample * u_batch + d * u_channel
             even, odd = tl.zeros((BLOCK,), tl.float32), tl.zeros((BLOCK,), tl.float32)
-            cond = ()
-            for side in tl.static_range(SIDES):
-                row, own = rows + (side + 1) * 2 * n, parameters(spatial + side * D * K, bias, offset, d, K, False)
-                for at in tl.static_range(K + 1):
-                    g = _cell(row, m, here, pads, period, n, i, at - SHIFT, CIRCULAR, HAS_PAD, PAIRED)
-                    even, odd = _spread(g, own, even, odd, at, K)
-                g0 = _cell(row, m, here, pads, period, n, i, 0, False, HAS_PAD, PAIRED)
-                g1 = _cell(row, m, here, pads, period, n, i, 1, False, HAS_PAD, PAIRED)
-                cond = cond + _tap_sums(
-                    u_row, own, m, u_time, here, pads, period, g0, g1, K, SHIFT, CIRCULAR, HAS_PAD, PAIRED
-                )
+            even, odd, cond = _through_conditioning(
+                rows, u_row, taps, m, u_time, here, pads, period, n, even, odd,
+                i, SIDES, K, SHIFT, CIRCULAR, HAS_PAD, PAIRED,
+            )  # fmt: skip
             even = tl.where(real_at(2 * m, here, pads, HAS_PAD), even, 0.0)
             odd = tl.where(real_at(2 * m + 1, here, pads, HAS_PAD), odd, 0.0)
             sums = plus(sums, cond + (even + odd,), COUNT)
             put_row(du + sample * du_batch + channel * du_channel, m, here, even, odd)
-            block += 1
-            b = tl.where(block == blocks, b + 1, b)
-            block = tl.where(block == blocks, 0, block)
-        share = partial + ((pair * tl.num_programs(1) + part) * 2 + i) * COUNT
-        for j in tl.static_range(COUNT):
-            tl.store(share + j, tl.sum(sums[j]))
+            b, block = _next(b, block, blocks)
+        _store(partial + ((pair * tl.num_programs(1) + part) * 2 + i) * COUNT, sums, COUNT)
