@@ -1,5 +1,8 @@
 """The fused kernels, on a GPU or in Triton's interpreter: output and every gradient against the reference."""
 
+from collections.abc import Iterator
+
+import numpy as np
 import pytest
 import torch
 from helpers import assert_close, option_id, reference_mixer, relative_error
@@ -7,11 +10,27 @@ from helpers import assert_close, option_id, reference_mixer, relative_error
 from orchid import OrchidMixer
 
 pytest.importorskip("triton", reason="needs Triton")
-from orchid.ops.kernels import mix, passes
+import triton.language as tl
+from triton.runtime import interpreter
+
+from orchid.ops.kernels import around_fft, dense, mix, passes
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 # Float32 against a float64 reference. Gradients of taps and biases sum over batch and length.
 TOLERANCE = 1e-5
+
+
+@pytest.fixture(autouse=True)
+def hardware_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have Triton's interpreter round to bfloat16 as a GPU does, to nearest: it cuts, twice as far off."""
+    original = interpreter._convert_float
+
+    def convert(values: np.ndarray, source: object, target: object, mode: object) -> np.ndarray:
+        if source == tl.float32 and target == tl.bfloat16:
+            return torch.from_numpy(np.array(values)).bfloat16().view(torch.int16).numpy()
+        return original(values, source, target, mode)
+
+    monkeypatch.setattr(interpreter, "_convert_float", convert)
 
 
 def build(width: int = 2, length: int = 16, **options: object) -> OrchidMixer:
@@ -188,6 +207,72 @@ class TestPairsOfPositions:
         assert relative_error(y.cpu(), exact(x.double().cpu())) < 2e-2
 
 
+class TestShortRows:
+    """Many short rows in half precision take one kernel, whose transforms are matrix products."""
+
+    @pytest.fixture(autouse=True)
+    def served(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+        """See to it that a test in here goes where it should."""
+        calls = []
+        for name in ("write", "gradients"):
+            original = getattr(dense, name)
+            monkeypatch.setattr(dense, name, lambda *given, f=original: (calls.append(f), f(*given))[1])
+        if DEVICE == "cpu":
+            monkeypatch.setattr(dense, "ROWS", 16)  # the interpreter takes its time
+        yield
+        assert len(calls) >= 2
+
+    @pytest.mark.parametrize(
+        ("n", "options"),
+        [
+            (64, {}),
+            (64, {"conditioning": "static"}),
+            (64, {"kernel_size": 5, "short_padding": "same", "norm": "backward"}),
+            (64, {"short_padding": "circular"}),
+            (32, {"boundary": "linear"}),
+            (128, {}),
+        ],
+        ids=str,
+    )
+    def test_against_the_reference(self, n: int, options: dict[str, object]) -> None:
+        mixer = build(4, n, **options).bfloat16()
+        assert_at_most_twice_as_far_off(mixer, torch.randn(26, n, 4, device=DEVICE).bfloat16())
+
+    @pytest.mark.parametrize("padding", ["causal", "same", "circular"])
+    def test_masks_and_shorter_inputs(self, padding: str) -> None:
+        mixer, x = build(4, 64, short_padding=padding).bfloat16(), torch.randn(26, 40, 4, device=DEVICE).bfloat16()
+        mask = torch.rand(26, 40, device=DEVICE) > 0.3
+        mask[3] = False
+        assert_at_most_twice_as_far_off(mixer, x, mask)
+
+    @pytest.mark.parametrize(("scale", "offset"), [(1.0, 300.0), (1e-6, 0.0), (1e6, 0.0), (0.0, 0.0)])
+    def test_offsets_and_magnitudes(self, scale: float, offset: float) -> None:
+        mixer = build(2, 64, conditioning="static").bfloat16()
+        x = (torch.randn(32, 64, 2, device=DEVICE) * scale + offset).bfloat16()
+        y = mixer(x)
+        grads = torch.autograd.grad(y.sum(), list(mixer.parameters()))
+        exact = OrchidMixer(2, 64, **{**mixer._options(), "backend": "torch"}).double()
+        exact.load_state_dict(mixer.state_dict())
+        assert all(torch.isfinite(t).all() for t in (y, *grads))
+        assert relative_error(y.cpu(), exact(x.double().cpu())) < 2e-2
+
+    def test_frozen(self) -> None:
+        mixer, x = build(3, 64).bfloat16(), torch.randn(24, 64, 3, device=DEVICE).bfloat16()
+        expected = mixer(x)
+        mixer.freeze()
+        assert relative_error(mixer(x), expected) < 2**-8  # another rounding of h0_f, then to bfloat16
+
+    def test_chunks_and_the_same_bits(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        mixer, x = build(3, 64).bfloat16(), torch.randn(26, 64, 3, device=DEVICE).bfloat16()
+        whole = torch.autograd.grad(mixer(x).float().square().sum(), list(mixer.parameters()))
+        monkeypatch.setattr(passes, "CHUNK", 2 * 26 * 64)
+        parts = torch.autograd.grad(mixer(x).float().square().sum(), list(mixer.parameters()))
+        again = torch.autograd.grad(mixer(x).float().square().sum(), list(mixer.parameters()))
+        assert all(torch.equal(a, b) for a, b in zip(parts, again, strict=True))
+        for a, b in zip(whole, parts, strict=True):
+            assert relative_error(a, b) < 2**-7
+
+
 class TestChunks:
     """Channels a few at a time, and a static kernel too large to be kept."""
 
@@ -313,10 +398,10 @@ def test_five_taps_in_half_precision(options: dict[str, object]) -> None:
 
 
 def test_groups_divide_the_batch() -> None:
-    assert passes._groups(64, 64) == 32
-    assert passes._groups(7, 1) == 7
-    assert passes._groups(1, 1) == 1
-    assert passes._groups(65537, 1) == 1  # a prime beyond what a launch takes
+    assert around_fft._groups(64, 64) == 32
+    assert around_fft._groups(7, 1) == 7
+    assert around_fft._groups(1, 1) == 1
+    assert around_fft._groups(65537, 1) == 1  # a prime beyond what a launch takes
 
 
 def test_what_is_not_served_says_why() -> None:

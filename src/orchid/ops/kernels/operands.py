@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 import torch
+import triton
 from torch import Tensor
 
 
@@ -112,3 +113,8 @@ class Operands(NamedTuple):
             and not any(size % 2 for size in (t.shape[2], *t.stride()[:2], t.storage_offset()))
             for t in rows
         )
+
+
+def block_of(length: int, most: int) -> int:
+    """Return a power of two of pairs of positions, at most ``most``, not many more than the length has."""
+    return min(most, triton.next_power_of_2(max(32, triton.cdiv(length, 2))))

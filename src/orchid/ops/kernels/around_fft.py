@@ -1,0 +1,144 @@
+"""A chunk of channels around the library's FFT, forward and backward: any length, any precision.
+
+Forward:  signals -> FFT -> mix -> inverse FFT -> gate.
+Backward: signals (with dc) -> FFT -> mix_grad -> inverse FFT -> streams_grad.
+"""
+
+import torch
+import triton
+from torch import Tensor
+
+from orchid.ops.kernels.operands import Operands, block_of
+from orchid.ops.kernels.spectrum import mix_grad_kernel, mix_kernel
+from orchid.ops.kernels.time_domain import gate_kernel, signals_kernel
+from orchid.ops.kernels.time_gradients import context_grad_kernel, streams_grad_kernel
+from orchid.ops.transforms import complex_dft, inverse_complex_dft
+
+# Pairs of positions and of bins a program takes at a time, in the forward and in the backward pass.
+TIME_BLOCK, TIME_GRAD_BLOCK, BIN_BLOCK, BIN_GRAD_BLOCK = 256, 128, 256, 128
+# Programs wanted in a launch whose programs sum: enough to fill a large GPU.
+PROGRAMS = 2048
+# The last axis of a launch has no more programs than this.
+MOST_GROUPS = 65535
+
+
+def write(given: Operands, first: int, last: int, static: Tensor, signals: Tensor, y: Tensor) -> None:
+    """Write channels first ... last - 1 of y (B, D, L), with ``signals`` (pairs, B, 1 + sides, n, 2) as scratch."""
+    p, n, batch, length = given.p, given.n, given.batch, given.length
+    pairs, block, bins = (last - first + 1) // 2, block_of(length, TIME_BLOCK), block_of(n + 2, BIN_BLOCK)
+    blocks = triton.cdiv(n // 2 + 1, bins)
+    groups = _groups(batch, pairs * blocks)
+    spectra = _spectra(given, first, pairs, signals, None)
+    products = signals.view(-1, batch, n, 2)[:pairs]  # the signals have been read
+    mix_kernel[(pairs, blocks, groups)](
+        spectra, static, given.delta, given.spectral, products,
+        first, given.channels, batch, n, given.scale / 2, 0.25 / n,
+        KEPT=given.static is not None, GROUP=batch // groups, SIDES=given.sides, K=given.taps,
+        BLOCK=bins, num_warps=_warps(bins),
+    )  # fmt: skip
+    del spectra
+    c = inverse_complex_dft(products)
+    gate_kernel[(pairs * batch, triton.cdiv(length, 2 * block))](
+        p, given.offset, given.weight, given.bias, c, given.address(given.pad), y,
+        first, given.channels, batch, length, given.period, n, *p.stride(), *y.stride()[:2],
+        **given.time(), HAS_PAD=given.pad is not None, PAIRED=given.in_pairs(p), BLOCK=block, num_warps=_warps(block),
+    )  # fmt: skip
+
+
+def gradients(
+    given: Operands, first: int, last: int, static: Tensor, signals: Tensor, dy: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return what a chunk of channels, from first to last - 1, gives to the gradients.
+
+    Returns:
+        (pairs, B, 2 + sides, n, 2): da, the gradients of the conditioning sequences, c, two channels a row;
+        (pairs, n, 2): that of h0; (channels, K): that of the spectral taps, of an even number of channels.
+    """
+    n, batch, taps = given.n, given.batch, given.taps
+    pairs, bins = (last - first + 1) // 2, block_of(n + 2, BIN_GRAD_BLOCK)
+    blocks = triton.cdiv(n // 2 + 1, bins)
+    groups = _groups(batch, pairs * blocks)
+    spectra = _spectra(given, first, pairs, signals, dy)
+    products = signals[:pairs]  # the signals have been read
+    dstatic = spectra.new_empty((groups, pairs, n, 2))
+    partial = spectra.new_empty((groups, blocks, pairs, 2, taps))
+    mix_grad_kernel[(pairs, blocks, groups)](
+        spectra, static, given.delta, given.spectral, products, dstatic, partial,
+        first, given.channels, batch, n, given.scale / 2, 0.25 / n,
+        KEPT=given.static is not None, GROUP=batch // groups, SIDES=given.sides, K=taps, BLOCK=bins,
+        num_warps=max(1, bins // 32),
+    )  # fmt: skip
+    del spectra
+    rows = inverse_complex_dft(dstatic.sum(dim=0) if groups > 1 else dstatic[0])
+    return inverse_complex_dft(products), rows, partial.sum(dim=(0, 1)).flatten(0, 1)
+
+
+def streams_gradients(given: Operands, first: int, last: int, dy: Tensor, grads: Tensor, dp: Tensor) -> Tensor:
+    """Write a chunk's part of dp (B, 3 D, L) from what ``gradients`` returned, and return the sums of its channels."""
+    p, sides = given.p, 0 if given.u is not None else given.sides
+    sums = _Sums(given, last - first, given.length, 3 * (given.taps + 1) + 3 + sides * given.taps)
+    streams_grad_kernel[(sums.pairs, sums.parts)](
+        p, dy, given.offset, given.weight, given.bias, given.spatial, grads, given.address(given.pad), dp, sums.partial,
+        first, given.channels, given.batch, given.length, given.period, given.n, sums.blocks,
+        *p.stride(), *dy.stride(), *dp.stride()[:2],
+        ROWS=2 + given.sides, SIDES=sides, **given.time(), HAS_PAD=given.pad is not None,
+        PAIRED=given.in_pairs(p, dy), STEPS=sums.steps, BLOCK=sums.block, num_warps=max(1, sums.block // 32),
+    )  # fmt: skip
+    return sums.total(last - first)
+
+
+def context_gradients(given: Operands, first: int, last: int, grads: Tensor, du: Tensor) -> Tensor:
+    """Write a chunk's part of du (B, D, M), likewise, and return the sums of its channels."""
+    u = given.source
+    sums = _Sums(given, last - first, u.shape[2], given.sides * given.taps + 1)
+    context_grad_kernel[(sums.pairs, sums.parts)](
+        u, given.offset, given.bias, given.spatial, grads, given.address(given.u_pad), du, sums.partial,
+        first, given.channels, given.batch, u.shape[2], given.period, given.n, sums.blocks,
+        *u.stride(), *du.stride()[:2],
+        ROWS=2 + given.sides, SIDES=given.sides, **given.time(), HAS_PAD=given.u_pad is not None,
+        PAIRED=given.in_pairs(u), STEPS=sums.steps, BLOCK=sums.block, num_warps=max(1, sums.block // 32),
+    )  # fmt: skip
+    return sums.total(last - first)
+
+
+class _Sums:
+    """The sums of programs that go through the blocks of a chunk's positions: (pairs, parts, 2, count)."""
+
+    def __init__(self, given: Operands, channels: int, length: int, count: int) -> None:
+        self.pairs, self.block = (channels + 1) // 2, block_of(length, TIME_GRAD_BLOCK)
+        self.blocks = triton.cdiv(length, 2 * self.block)
+        items = given.batch * self.blocks
+        self.steps = max(1, min(64, (given.channels + 1) // 2 * items // PROGRAMS))
+        self.parts = triton.cdiv(items, self.steps)
+        self.partial = given.p.new_empty((self.pairs, self.parts, 2, count), dtype=torch.float32)
+
+    def total(self, channels: int) -> Tensor:
+        """Return the sums of every channel, (channels, count)."""
+        return self.partial.sum(dim=1).flatten(0, 1)[:channels]
+
+
+def _spectra(given: Operands, first: int, pairs: int, signals: Tensor, dy: Tensor | None) -> Tensor:
+    """Return the spectra (pairs, B, rows, n, 2) of a, of the conditioning sequences, and with dy of dc."""
+    p, source, n = given.p, given.source, given.n
+    grad, block = p if dy is None else dy, block_of(n, TIME_BLOCK)
+    signals_kernel[(pairs * given.batch, triton.cdiv(n, 2 * block))](
+        p, source, grad, given.offset, given.weight, given.bias, given.spatial,
+        given.address(given.pad), given.address(given.source_pad), signals,
+        first, given.channels, given.batch, given.length, source.shape[2], given.period, n,
+        *p.stride(), *source.stride(), *grad.stride(),
+        SIDES=given.sides, GRAD=dy is not None, **given.time(),
+        HAS_PAD=given.pad is not None, HAS_U_PAD=given.source_pad is not None,
+        PAIRED=given.in_pairs(p, grad), U_PAIRED=given.in_pairs(source), BLOCK=block, num_warps=_warps(block),
+    )  # fmt: skip
+    return complex_dft(signals[:pairs])
+
+
+def _groups(batch: int, programs: int) -> int:
+    """Return how many groups the samples fall into, so that there are PROGRAMS or so: a divisor of the batch."""
+    least = max(1, PROGRAMS // programs)
+    divisors = [d for d in range(1, min(batch, MOST_GROUPS) + 1) if batch % d == 0]
+    return next((d for d in divisors if d >= least), divisors[-1])
+
+
+def _warps(block: int) -> int:
+    return max(1, min(4, block // 64))

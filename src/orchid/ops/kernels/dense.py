@@ -1,0 +1,133 @@
+"""Short rows: which inputs the one-kernel path serves, and its launches."""
+
+import math
+from functools import lru_cache
+from typing import Any
+
+import torch
+import triton
+from torch import Tensor
+
+from orchid.ops.kernels.dense_kernels import dense_conditioning_grad_kernel, dense_grad_kernel, dense_kernel
+from orchid.ops.kernels.octet_gradients import octet_grad_kernel
+from orchid.ops.kernels.operands import Operands
+
+# Transform lengths whose tables and tiles leave room for a second program in shared memory.
+LENGTHS = (64, 128)
+# Columns of a spectrum that are worked on at a time.
+BLOCK = 64
+# Samples of a tile: the rows of a tensor core's product.
+ROWS = 64
+# Fewer samples than this leave most of a tile empty.
+LEAST_BATCH = 24
+# Octets a program takes at a time.
+OCTETS = 128
+# Programs wanted in a launch.
+PROGRAMS = 1024
+
+
+def serves(given: Operands, *rows: Tensor) -> bool:
+    """Return whether short rows of these tensors are served: bfloat16, in vectors of eight, conditioned on themselves.
+
+    The products' operands have float16's precision: enough below bfloat16's to disappear in it, not below its own.
+    """
+    return (
+        given.n in LENGTHS
+        and given.u is None
+        and given.period % 8 == 0
+        and given.sides < 2
+        and given.batch >= LEAST_BATCH
+        and all(
+            t.dtype == torch.bfloat16
+            and t.stride(2) == 1
+            and not any(size % 8 for size in (t.shape[2], *t.stride()[:2], t.storage_offset()))
+            for t in rows
+        )
+    )
+
+
+def write(given: Operands, static: Tensor, y: Tensor) -> None:
+    """Write y (B, D, L); ``static`` is h0_f of a frozen layer, or T h0 (pairs, n, 2)."""
+    p, channels = given.p, given.channels
+    steps, parts = _steps(given, channels)
+    dense_kernel[(channels, parts)](
+        p, given.offset, given.weight, given.bias, given.spatial, given.spectral, static, given.delta,
+        tables(given.n, p.device), given.address(given.pad), y,
+        channels, given.batch, given.length, given.period, given.scale, *p.stride()[:2], *y.stride()[:2],
+        KEPT=given.static is not None, SIDES=given.sides, STEPS=steps, **_settings(given),
+    )  # fmt: skip
+
+
+def gradients(given: Operands, first: int, last: int, static: Tensor, dy: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return what a chunk of channels, from first to last - 1, gives to the gradients.
+
+    Returns:
+        (channels, 2 + sides, B, L): da, the gradient of the conditioning sequence, c; (pairs, n, 2): the gradient of
+        h0, two channels a row; (channels, K): that of the spectral taps.
+    """
+    p, n, batch, channels = given.p, given.n, given.batch, last - first
+    steps, parts = _steps(given, channels)
+    grads = p.new_empty((channels, 2 + given.sides, batch, given.length))
+    dstatic = given.delta.new_empty((parts * steps, channels, n), dtype=torch.float32)
+    partial = dstatic.new_empty((parts, channels, given.taps))
+    spectra = p.new_empty((channels, batch, n // 2) if given.sides else 0, dtype=torch.float16)
+    edges = dstatic.new_empty((channels, 2, batch) if given.sides else 0)
+    both, pad, settings = tables(n, p.device), given.address(given.pad), _settings(given)
+    dense_grad_kernel[(channels, parts)](
+        p, dy, given.offset, given.weight, given.bias, given.spatial, given.spectral, static, given.delta,
+        both, pad, grads, dstatic, spectra, edges,
+        first, given.channels, batch, given.length, given.period, given.scale, *p.stride()[:2], *dy.stride()[:2],
+        KEPT=given.static is not None, SIDES=given.sides, STEPS=steps, **settings,
+    )  # fmt: skip
+    if given.sides:
+        dense_conditioning_grad_kernel[(channels, parts)](
+            p, given.offset, given.bias, given.spatial, given.spectral, both, pad, spectra, edges, grads, partial,
+            first, given.channels, batch, given.length, given.period, given.scale, *p.stride()[:2],
+            STEPS=steps, **settings,
+        )  # fmt: skip
+    rows = torch.einsum("dpk,ptk->dt", dstatic.sum(dim=0).unflatten(1, (2, -1)), both.float())
+    rows = torch.nn.functional.pad(rows, (0, 0, 0, channels % 2)).unflatten(0, (-1, 2))
+    return grads, rows.transpose(1, 2).contiguous(), partial.sum(dim=0)
+
+
+def streams_gradients(given: Operands, first: int, last: int, dy: Tensor, grads: Tensor, dp: Tensor) -> Tensor:
+    """Write a chunk's part of dp (B, 3 D, L) from what ``gradients`` returned, and return the sums of its channels."""
+    p, channels, octets = given.p, last - first, given.length // 8
+    blocks = triton.cdiv(given.batch * octets, OCTETS)
+    steps = max(1, min(64, channels * blocks // (4 * PROGRAMS)))
+    parts = triton.cdiv(blocks, steps)
+    count = 3 * (given.taps + 1) + 3 + given.sides * given.taps
+    partial = grads.new_empty((channels, parts, count), dtype=torch.float32)
+    octet_grad_kernel[(channels, parts)](
+        p, dy, given.offset, given.weight, given.bias, given.spatial, grads, given.address(given.pad), dp, partial,
+        first, given.channels, given.batch, octets, given.period // 8,
+        *p.stride()[:2], *dy.stride()[:2], *dp.stride()[:2],
+        SIDES=given.sides, HAS_PAD=given.pad is not None, STEPS=steps, BLOCK=OCTETS, num_warps=4, **given.time(),
+    )  # fmt: skip
+    return partial.sum(dim=1)
+
+
+@lru_cache(maxsize=16)
+def tables(n: int, device: torch.device) -> Tensor:
+    """Return C[t, k] = cos(2 pi t k / n) and S[t, k] = -sin(2 pi t k / n), S[t, 0] = (-1)^t: (2, n, n / 2) float16."""
+    t, k = torch.arange(n, device=device), torch.arange(n // 2, device=device)
+    angle = (t[:, None] * k % n).double() * (2 * math.pi / n)
+    sines = -angle.sin()
+    sines[:, 0] = 1.0 - 2.0 * (t % 2)
+    return torch.stack((angle.cos(), sines)).half()
+
+
+def _steps(given: Operands, channels: int) -> tuple[int, int]:
+    """Return how many tiles a program goes through, and into how many parts the samples fall."""
+    tiles = triton.cdiv(given.batch, ROWS)
+    parts = min(tiles, triton.cdiv(PROGRAMS, channels))
+    steps = triton.cdiv(tiles, parts)
+    return steps, triton.cdiv(tiles, steps)
+
+
+def _settings(given: Operands) -> dict[str, Any]:
+    padded = given.pad is not None
+    return {
+        "FULL": given.length == given.n and not padded, "HAS_PAD": padded, "N": given.n, "ROWS": ROWS,
+        "BLOCK": min(BLOCK, given.n // 2), **given.time(), "num_warps": 4, "num_stages": 1,
+    }  # fmt: skip

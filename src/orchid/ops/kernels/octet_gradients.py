@@ -1,0 +1,192 @@
+"""Gradients of the projected streams from those of the short rows: ``streams_grad_kernel`` in octets.
+
+A program takes one channel and blocks of its octets, of all samples. What is summed for the taps stays in registers: no
+atomics, the same bits from run to run. The gradient of an input is x'[t] = sum_j taps[j] g[t + (K - 1) - j - SHIFT].
+"""
+
+import triton
+import triton.language as tl
+
+from orchid.ops.kernels.octets import convolved, eight, whole
+from orchid.ops.kernels.sums import plus, zeros
+from orchid.ops.kernels.time_domain import parameters
+
+
+@triton.jit
+def _octet(row, m, inside, BLOCK: tl.constexpr):
+    """Load octets m of rows (BLOCK,), zero where not inside."""
+    at = row[:, None] + (8 * m[:, None] + tl.arange(0, 8)[None, :])
+    return eight(tl.reshape(tl.load(at, mask=inside[:, None], other=0), (BLOCK, 2, 2, 2)))
+
+
+@triton.jit
+def _around(
+    row, m, before, after, inside, is_before, is_after,
+    BEFORE: tl.constexpr, AFTER: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Load positions 8 m - BEFORE ... 8 m + 7 + AFTER."""
+    x = _octet(row, m, inside, BLOCK)
+    if BEFORE > 0:
+        x = _octet(row, before, is_before, BLOCK)[8 - BEFORE :] + x
+    if AFTER > 0:
+        x = x + _octet(row, after, is_after, BLOCK)[:AFTER]
+    return x
+
+
+@triton.jit
+def _floats(x, COUNT: tl.constexpr):
+    out = ()
+    for i in tl.static_range(COUNT):
+        out = out + (x[i].to(tl.float32),)
+    return out
+
+
+@triton.jit
+def _offset(x, offset, real, COUNT: tl.constexpr):
+    """Return a stream's values in float32 with its offset, zero where no token is real."""
+    out = ()
+    for i in tl.static_range(COUNT):
+        out = out + (tl.where(real[i], x[i].to(tl.float32) + offset, 0.0),)
+    return out
+
+
+@triton.jit
+def _times(x, y, real, COUNT: tl.constexpr):
+    """Return products, zero where no token is real."""
+    out = ()
+    for i in tl.static_range(COUNT):
+        out = out + (tl.where(real[i], x[i] * y[i], 0.0),)
+    return out
+
+
+@triton.jit
+def _spread(g, taps, K: tl.constexpr):
+    """Return the gradients of eight inputs from those of 8 + K - 1 outputs."""
+    out = ()
+    for i in tl.static_range(8):
+        total = taps[K - 1] * g[i]
+        for j in tl.static_range(1, K):
+            total += taps[K - 1 - j] * g[i + j]
+        out = out + (total,)
+    return out
+
+
+@triton.jit
+def _plus(x, y):
+    out = ()
+    for i in tl.static_range(8):
+        out = out + (x[i] + y[i],)
+    return out
+
+
+@triton.jit
+def _total(x):
+    return ((x[0] + x[1]) + (x[2] + x[3])) + ((x[4] + x[5]) + (x[6] + x[7]))
+
+
+@triton.jit
+def _tap_sums(x, g, K: tl.constexpr):
+    """Return the K products of eight gradients with what the taps met: x from its position 8 m - (K - 1) + SHIFT on."""
+    sums = ()
+    for j in tl.static_range(K):
+        total = g[0] * x[j]
+        for i in tl.static_range(1, 8):
+            total += g[i] * x[i + j]
+        sums = sums + (total,)
+    return sums
+
+
+@triton.jit
+def _put(row, m, inside, real, x, BLOCK: tl.constexpr):
+    """Store octets m, zero where no token is real; return the sum of what is stored."""
+    kept = ()
+    for i in tl.static_range(8):
+        kept = kept + (tl.where(real[i], x[i], 0.0),)
+    at = row[:, None] + (8 * m[:, None] + tl.arange(0, 8)[None, :])
+    values = tl.reshape(whole(kept), (BLOCK, 8)).to(row.dtype.element_ty)
+    tl.store(at, values, mask=inside[:, None])
+    return _total(kept)
+
+
+@triton.jit(do_not_specialize=["first"])
+def octet_grad_kernel(
+    p, dy, offset, weight, bias, spatial, grads, pad, dp, partial,
+    first, D, batch, octets, period,
+    p_batch, p_channel, dy_batch, dy_channel, dp_batch, dp_channel,
+    SIDES: tl.constexpr, K: tl.constexpr, SHIFT: tl.constexpr, CIRCULAR: tl.constexpr, HAS_PAD: tl.constexpr,
+    STEPS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Write dp (B, 3 D, L) and the sums for taps, biases, offsets; rows have ``octets`` octets, the circle ``period``.
+
+    grads (channels, 2 + SIDES, B, L): da, the gradient of the conditioning sequence, c. partial (channels, parts,
+    3 (K + 1) + 3 + SIDES K): for v, s_1, s_2 the taps and the bias, then the three offsets, then the taps of Conv1d_t.
+    """
+    COUNT: tl.constexpr = 3 * (K + 1) + 3 + SIDES * K
+    WIDE: tl.constexpr = 8 + K - 1
+    BACK: tl.constexpr = K - 1 - SHIFT
+    own, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    d = first + own
+    p_batch, p_channel = tl.multiple_of(p_batch, 8), tl.multiple_of(p_channel, 8)
+    dy_batch, dy_channel = tl.multiple_of(dy_batch, 8), tl.multiple_of(dy_channel, 8)
+    dp_batch, dp_channel = tl.multiple_of(dp_batch, 8), tl.multiple_of(dp_channel, 8)
+    v_own, s_own = parameters(weight, bias, offset, d, K, True), parameters(weight, bias, offset, D + d, K, True)
+    t_own = parameters(weight, bias, offset, 2 * D + d, K, True)
+    g_own = parameters(spatial, bias, offset, d, K, False) if SIDES else v_own
+    plane = batch.to(tl.int64) * octets * 8
+    sums = zeros(COUNT, BLOCK)
+    for step in range(STEPS):
+        item = (part * STEPS + step) * BLOCK + tl.arange(0, BLOCK)
+        inside = item < batch * octets
+        b, m = (item // octets).to(tl.int64), item % octets
+        before, after = m - 1, m + 1
+        if CIRCULAR:
+            before, after = tl.where(m == 0, period - 1, before), tl.where(after == period, 0, after)
+        is_before, is_after = inside & (before >= 0) & (before < octets), inside & (after < octets)
+        # of positions 8 m - (K - 1) ... 8 m + 7 + (K - 1)
+        real = ()
+        if HAS_PAD:
+            pads = _around(
+                pad + b * (octets * 8), m, before, after, inside, is_before, is_after, K - 1, K - 1, BLOCK
+            )  # fmt: skip
+            for i in tl.static_range(8 + 2 * (K - 1)):
+                there = is_before if i < K - 1 else is_after if i >= 8 + K - 1 else inside
+                real = real + (there & (pads[i] == 0),)
+        else:
+            for i in tl.static_range(8 + 2 * (K - 1)):
+                real = real + (is_before if i < K - 1 else is_after if i >= 8 + K - 1 else inside,)
+        wide = real[BACK : BACK + WIDE]  # positions 8 m - SHIFT ... 8 m + 7 + K - 1 - SHIFT
+        here = real[K - 1 : K + 7]
+        row = p + b * p_batch
+        v_row, s_row, t_row = row + d * p_channel, row + (D + d) * p_channel, row + (2 * D + d) * p_channel
+        v = _around(v_row, m, before, after, inside, is_before, is_after, K - 1, K - 1, BLOCK)
+        s = _around(s_row, m, before, after, inside, is_before, is_after, K - 1, K - 1, BLOCK)
+        v, s = _offset(v, v_own[K + 1], real, 8 + 2 * (K - 1)), _offset(s, s_own[K + 1], real, 8 + 2 * (K - 1))
+        rows = grads + own * (2 + SIDES) * plane + b * (octets * 8)
+        da = _floats(_around(rows, m, before, after, inside, is_before, is_after, SHIFT, BACK, BLOCK), WIDE)
+        dv = _times(da, convolved(s, s_own, WIDE, K), wide, WIDE)
+        ds = _times(da, convolved(v, v_own, WIDE, K), wide, WIDE)
+        dx = _spread(dv, v_own, K)
+        more = _tap_sums(v[SHIFT:], dv[SHIFT : SHIFT + 8], K) + (_total(dv[SHIFT : SHIFT + 8]),)
+        more = more + _tap_sums(s[SHIFT:], ds[SHIFT : SHIFT + 8], K) + (_total(ds[SHIFT : SHIFT + 8]),)
+        conditioning = ()
+        if SIDES:
+            g = _around(rows + plane, m, before, after, inside, is_before, is_after, SHIFT, BACK, BLOCK)
+            g = _offset(g, 0.0, wide, WIDE)
+            dx = _plus(dx, _spread(g, g_own, K))
+            conditioning = _tap_sums(v[SHIFT:], g[SHIFT : SHIFT + 8], K)
+        target = dp + b * dp_batch
+        v_total = _put(target + d * dp_channel, m, inside, here, dx, BLOCK)
+        s_total = _put(target + (D + d) * dp_channel, m, inside, here, _spread(ds, s_own, K), BLOCK)
+        c = _around(rows + (1 + SIDES) * plane, m, before, after, inside, is_before, is_after, SHIFT, BACK, BLOCK)
+        grad = _around(
+            dy + b * dy_batch + d * dy_channel, m, before, after, inside, is_before, is_after, SHIFT, BACK, BLOCK
+        )  # fmt: skip
+        dt = _times(_floats(c, WIDE), _floats(grad, WIDE), wide, WIDE)
+        t = _around(t_row, m, before, after, inside, is_before, is_after, BACK, SHIFT, BLOCK)
+        t = _offset(t, t_own[K + 1], real[SHIFT:], WIDE)
+        more = more + _tap_sums(t, dt[SHIFT : SHIFT + 8], K) + (_total(dt[SHIFT : SHIFT + 8]),)
+        t_total = _put(target + (2 * D + d) * dp_channel, m, inside, here, _spread(dt, t_own, K), BLOCK)
+        sums = plus(sums, more + (v_total, s_total, t_total) + conditioning, COUNT)
+    place = partial + (own * tl.num_programs(1) + part) * COUNT
+    for j in tl.static_range(COUNT):
+        tl.store(place + j, tl.sum(sums[j]))

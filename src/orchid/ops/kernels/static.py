@@ -1,0 +1,68 @@
+"""The static kernel's launches: its spectrum, and the gradients of its network's last layer, chunk by chunk."""
+
+from typing import Any
+
+import torch
+import triton
+from torch import Tensor
+
+from orchid.ops.kernels.operands import Operands
+from orchid.ops.kernels.static_kernel import static_grad_kernel, static_kernel
+from orchid.ops.transforms import complex_dft
+
+# Pairs of channels and lags a program takes at a time.
+STATIC_PAIRS, LAG_BLOCK = 16, 64
+# Programs that share a block of lags are no more than this, all blocks together.
+PROGRAMS = 256
+
+
+def static_spectra(given: Operands, first: int, last: int) -> Tensor:
+    """Return T h0 of channels first ... last - 1, (pairs, n, 2)."""
+    hidden, output = given.hidden, given.output
+    assert hidden is not None and output is not None
+    pairs = (last - first + 1) // 2
+    rows = hidden.new_empty((pairs, given.n, 2))
+    static_kernel[(triton.cdiv(given.n, LAG_BLOCK), triton.cdiv(pairs, STATIC_PAIRS))](
+        hidden, output, rows, first, last, given.n, hidden.shape[1], *given.decay, **_sizes(given, hidden)
+    )
+    return complex_dft(rows)
+
+
+class StaticGradients:
+    """The gradients of hidden (n, W), output (D, W) and delta (D,), added up over chunks of ``step`` channels."""
+
+    def __init__(self, given: Operands, step: int) -> None:
+        hidden, delta = given.hidden, given.delta
+        self._given, self._lags = given, triton.cdiv(given.n, LAG_BLOCK)
+        self._splits = max(1, min(step // (2 * STATIC_PAIRS), PROGRAMS // self._lags))
+        self._hidden = delta.new_empty(0) if hidden is None else hidden.new_zeros((self._splits, *hidden.shape))
+        self._outputs: list[Tensor] = []
+        self._delta = torch.zeros_like(delta, dtype=torch.float32)
+
+    def add(self, first: int, last: int, rows: Tensor) -> None:
+        """Add what channels first ... last - 1 give; rows (pairs, n, 2) are the gradients of their kernels in time."""
+        given, hidden = self._given, self._given.hidden
+        if hidden is None:
+            return
+        pairs = (last - first + 1) // 2
+        shares = rows.new_empty((self._lags, last - first, hidden.shape[1]))
+        static_grad_kernel[(self._lags, self._splits)](
+            rows, hidden, given.output, self._hidden, shares, self._delta,
+            first, last, given.n, hidden.shape[1], *given.decay,
+            STEPS=triton.cdiv(pairs, STATIC_PAIRS * self._splits), **_sizes(given, hidden),
+        )  # fmt: skip
+        self._outputs.append(shares.sum(dim=0))
+
+    def total(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the three gradients; the first two are empty where the static kernel is kept."""
+        delta, output = self._given.delta, self._given.output
+        if output is None:
+            return self._hidden, delta.new_empty(0), self._delta.to(delta.dtype)
+        hidden = self._hidden.sum(dim=0) if self._splits > 1 else self._hidden.squeeze(0)
+        return hidden, torch.cat(self._outputs).to(output.dtype), self._delta.to(delta.dtype)
+
+
+def _sizes(given: Operands, hidden: Tensor) -> dict[str, Any]:
+    precision = "tf32" if given.p.dtype == torch.bfloat16 else "tf32x3"
+    width = triton.next_power_of_2(max(16, hidden.shape[1]))
+    return {"PRECISION": precision, "WIDTH": width, "PAIRS": STATIC_PAIRS, "BLOCK": LAG_BLOCK}
