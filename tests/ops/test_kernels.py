@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-import numpy as np
 import pytest
 import torch
 from helpers import assert_close, option_id, reference_mixer, relative_error
@@ -10,27 +9,11 @@ from helpers import assert_close, option_id, reference_mixer, relative_error
 from orchid import OrchidMixer
 
 pytest.importorskip("triton", reason="needs Triton")
-import triton.language as tl
-from triton.runtime import interpreter
-
 from orchid.ops.kernels import around_fft, dense, mix, passes
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 # Float32 against a float64 reference. Gradients of taps and biases sum over batch and length.
 TOLERANCE = 1e-5
-
-
-@pytest.fixture(autouse=True)
-def hardware_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have Triton's interpreter round to bfloat16 as a GPU does, to nearest: it cuts, twice as far off."""
-    original = interpreter._convert_float
-
-    def convert(values: np.ndarray, source: object, target: object, mode: object) -> np.ndarray:
-        if source == tl.float32 and target == tl.bfloat16:
-            return torch.from_numpy(np.array(values)).bfloat16().view(torch.int16).numpy()
-        return original(values, source, target, mode)
-
-    monkeypatch.setattr(interpreter, "_convert_float", convert)
 
 
 def build(width: int = 2, length: int = 16, **options: object) -> OrchidMixer:

@@ -23,6 +23,8 @@ from orchid.train.environment import commit, hardware
 GRAPH_LENGTH = 16384
 # Root mean square of the error over that of the float64 result: a few roundings of the type.
 TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 5e-2, torch.float16: 1e-2}
+# Tokens of several short sequences that are compared with the reference: a batch takes other kernels than one alone.
+CHECKED_TOKENS = 8192
 # Batches of short sequences with as many tokens as the longest sequence.
 TOKENS, SHORT = 131072, (128, 256, 1024, 2048)
 
@@ -83,19 +85,27 @@ def run_benchmark(
                 gc.collect()
                 if device.type == "cuda":
                     torch.cuda.empty_cache()
+            if json_file is not None:  # what has been timed is kept, whatever happens to the rest
+                _keep(json_file, rows, skipped, device)
     console.print(_table(rows))
     for case in skipped:
         console.print(
             f"not timed: {case['mixer']} ({case['backend']}), {case['batch']} x {case['length']}: {case['reason']}",
             markup=False,
         )
-    facts = hardware(device) | {"torch": torch.__version__, "commit": commit()}
-    report = {"hardware": facts, "rows": rows, "skipped": skipped}
     if json_file is not None:
-        json_file.parent.mkdir(parents=True, exist_ok=True)
-        write_json(json_file, report)
         console.print(f"wrote {json_file}")
-    return report
+    return _report(rows, skipped, device)
+
+
+def _report(rows: list[dict[str, Any]], skipped: list[dict[str, Any]], device: torch.device) -> dict[str, Any]:
+    facts = hardware(device) | {"torch": torch.__version__, "commit": commit()}
+    return {"hardware": facts, "rows": rows, "skipped": skipped}
+
+
+def _keep(file: Path, rows: list[dict[str, Any]], skipped: list[dict[str, Any]], device: torch.device) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_json(file, _report(rows, skipped, device))
 
 
 def _time_entry(entry: Entry, case: dict[str, int], device: torch.device) -> list[dict[str, Any]]:
@@ -105,7 +115,7 @@ def _time_entry(entry: Entry, case: dict[str, int], device: torch.device) -> lis
     layer = entry.build(d_model, length).to(device, entry.dtype)
     x = torch.randn(batch, length, d_model, device=device, dtype=entry.dtype)
     if entry.checkable:
-        check_entry(entry, layer, x[:1, : entry.checked_length(length)])
+        check_entry(entry, layer, x[: max(1, CHECKED_TOKENS // length), : entry.checked_length(length)])
     timed: dict[str, tuple[Callable[[Tensor], Tensor], Tensor, nn.Module]] = {"layer": (layer, x, layer)}
     if isinstance(layer, OrchidMixer):
         fused = layer._fused(x)

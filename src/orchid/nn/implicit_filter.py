@@ -176,6 +176,13 @@ class StaticKernel(nn.Module):
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_kept": None}
 
+    def kernel(self) -> Tensor:
+        """Return the kernel in time, delta tap included, (D, n), at least float32; the tap of the DFT is at lag 0."""
+        if self._kept is not None:
+            return self.transform.kernel(self._kept, self.filter.max_length)
+        h0: Tensor = self.filter()
+        return torch.cat((h0[:, :1] + at_least_float32(self.delta)[:, None], h0[:, 1:]), dim=1)
+
     def _spectrum(self) -> Tensor:
         h0 = self.filter()
         with full_precision(h0):

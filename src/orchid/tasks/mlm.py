@@ -41,7 +41,7 @@ class MaskedLMTask:
         self.config, self.model, self.seed = config, model, seed
         check_at_least("length", config.length, 2)
         check_fraction("mask_rate", config.mask_rate)
-        self._data: tuple[Shards, Shards] | None = None
+        self._data: tuple[Shards, list[Shards]] | None = None
         self._order: EpochOrder | None = None
 
     def build_model(self) -> nn.Module:
@@ -55,21 +55,25 @@ class MaskedLMTask:
         sizes = {"max_position_embeddings": self.config.length, "sparse_prediction": True}
         return OrchidBertForMaskedLM(preset(self.model.preset, **{**sizes, **changes}))
 
-    def data(self) -> tuple[Shards, Shards]:
-        """Return the shards for training and validation; what is wrong with them is an error."""
+    def data(self) -> tuple[Shards, list[Shards]]:
+        """Return the shards for training and for validation; what is wrong with them is an error."""
         if self._data is None:
-            names, length = (self.config.train, self.config.valid), self.config.length
-            if not all(names):
+            if not self.config.train or not self.config.valid:
                 raise ValueError(
                     "--set task.train=FOLDER and task.valid=FOLDER must name shards; "
                     "`orchid tokenize` makes them of a folder of text"
                 )
-            train, valid = (Shards(Path(name)) for name in names)
-            if train.tokenizer != valid.tokenizer:
-                raise ValueError(f"{names[0]} and {names[1]} were tokenised differently; tokenize one of them again")
-            for shards in (train, valid):
-                if not shards.count(length):
-                    raise ValueError(f"{shards.folder} has {shards.tokens} tokens, fewer than one row of {length}")
+            train, *valid = (Shards(Path(name)) for name in (self.config.train, *self.config.valid.split(",")))
+            for shards in valid:
+                if train.tokenizer != shards.tokenizer:
+                    raise ValueError(
+                        f"{train.folder} and {shards.folder} were tokenised differently; tokenize one of them again"
+                    )
+            for shards in (train, *valid):
+                if not shards.count(self.config.length):
+                    raise ValueError(
+                        f"{shards.folder} has {shards.tokens} tokens, fewer than one row of {self.config.length}"
+                    )
             self._data = (train, valid)
         return self._data
 
@@ -89,8 +93,25 @@ class MaskedLMTask:
         return model(input_ids=shown, labels=asked).loss * count, count
 
     def evaluate(self, model: nn.Module, device: Any) -> dict[str, float]:
-        """Return loss and accuracy on the first rows of the validation shards, always the same tokens hidden."""
-        _, valid = self.data()
+        """Return loss and accuracy on the first rows of the validation shards, always the same tokens hidden.
+
+        Of several folders each has its own, under the folder's name, beside those of all tokens together.
+        """
+        _, folders = self.data()
+        parts = {shards.folder.name: self._evaluate(model, shards, device) for shards in folders}
+        if len(parts) > 1:
+            parts[""] = torch.stack(list(parts.values())).sum(dim=0)
+        else:
+            parts = {"": next(iter(parts.values()))}
+        metrics: dict[str, float] = {}
+        for name, sums in parts.items():
+            loss, right, asked_for = sums.tolist()
+            prefix = f"valid/{name}/" if name else "valid/"
+            metrics |= {f"{prefix}loss": loss / asked_for, f"{prefix}accuracy": right / asked_for}
+        return metrics
+
+    def _evaluate(self, model: nn.Module, valid: Shards, device: Any) -> Tensor:
+        """Return the summed loss, the number of right answers and of questions."""
         total = min(self.config.valid_rows, valid.count(self.config.length))
         generator = torch.Generator().manual_seed(generator_seed("valid", 0, 0, "cpu"))
         sums = torch.zeros(3, dtype=torch.float64)
@@ -103,8 +124,7 @@ class MaskedLMTask:
             loss = F.cross_entropy(logits, asked[there], reduction="sum")
             right = (logits.argmax(dim=-1) == asked[there]).sum()
             sums += torch.stack((loss, right, there.sum())).double().cpu()
-        loss, right, asked_for = sums.tolist()
-        return {"valid/loss": loss / asked_for, "valid/accuracy": right / asked_for}
+        return sums
 
 
 @dataclass(kw_only=True)
@@ -113,10 +133,10 @@ class MaskedLMConfig:
 
     Attributes:
         train: folder of shards.
-        valid: folder of shards.
+        valid: folder of shards, or several, comma separated.
         length: tokens a row, [CLS] included.
         mask_rate: share of the tokens hidden.
-        valid_rows: rows evaluated.
+        valid_rows: rows evaluated, of each folder.
     """
 
     train: str = ""

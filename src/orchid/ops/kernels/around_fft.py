@@ -33,7 +33,7 @@ def write(given: Operands, first: int, last: int, static: Tensor, signals: Tenso
     mix_kernel[(pairs, blocks, groups)](
         spectra, static, given.delta, given.spectral, products,
         first, given.channels, batch, n, given.scale / 2, 0.25 / n,
-        KEPT=given.static is not None, GROUP=batch // groups, SIDES=given.sides, K=given.taps,
+        KEPT=given.static is not None, group=batch // groups, SIDES=given.sides, K=given.taps,
         BLOCK=bins, num_warps=_warps(bins),
     )  # fmt: skip
     del spectra
@@ -65,7 +65,7 @@ def gradients(
     mix_grad_kernel[(pairs, blocks, groups)](
         spectra, static, given.delta, given.spectral, products, dstatic, partial,
         first, given.channels, batch, n, given.scale / 2, 0.25 / n,
-        KEPT=given.static is not None, GROUP=batch // groups, SIDES=given.sides, K=taps, BLOCK=bins,
+        KEPT=given.static is not None, group=batch // groups, SIDES=given.sides, K=taps, BLOCK=bins,
         num_warps=max(1, bins // 32),
     )  # fmt: skip
     del spectra
@@ -82,7 +82,7 @@ def streams_gradients(given: Operands, first: int, last: int, dy: Tensor, grads:
         first, given.channels, given.batch, given.length, given.period, given.n, sums.blocks,
         *p.stride(), *dy.stride(), *dp.stride()[:2],
         ROWS=2 + given.sides, SIDES=sides, **given.time(), HAS_PAD=given.pad is not None,
-        PAIRED=given.in_pairs(p, dy), STEPS=sums.steps, BLOCK=sums.block, num_warps=max(1, sums.block // 32),
+        PAIRED=given.in_pairs(p, dy), steps=sums.steps, BLOCK=sums.block, num_warps=max(1, sums.block // 32),
     )  # fmt: skip
     return sums.total(last - first)
 
@@ -96,7 +96,7 @@ def context_gradients(given: Operands, first: int, last: int, grads: Tensor, du:
         first, given.channels, given.batch, u.shape[2], given.period, given.n, sums.blocks,
         *u.stride(), *du.stride()[:2],
         ROWS=2 + given.sides, SIDES=given.sides, **given.time(), HAS_PAD=given.u_pad is not None,
-        PAIRED=given.in_pairs(u), STEPS=sums.steps, BLOCK=sums.block, num_warps=max(1, sums.block // 32),
+        PAIRED=given.in_pairs(u), steps=sums.steps, BLOCK=sums.block, num_warps=max(1, sums.block // 32),
     )  # fmt: skip
     return sums.total(last - first)
 

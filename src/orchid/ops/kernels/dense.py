@@ -54,7 +54,7 @@ def write(given: Operands, static: Tensor, y: Tensor) -> None:
         p, given.offset, given.weight, given.bias, given.spatial, given.spectral, static, given.delta,
         tables(given.n, p.device), given.address(given.pad), y,
         channels, given.batch, given.length, given.period, given.scale, *p.stride()[:2], *y.stride()[:2],
-        KEPT=given.static is not None, SIDES=given.sides, STEPS=steps, **_settings(given),
+        KEPT=given.static is not None, SIDES=given.sides, steps=steps, **_settings(given),
     )  # fmt: skip
 
 
@@ -77,13 +77,13 @@ def gradients(given: Operands, first: int, last: int, static: Tensor, dy: Tensor
         p, dy, given.offset, given.weight, given.bias, given.spatial, given.spectral, static, given.delta,
         both, pad, grads, dstatic, spectra, edges,
         first, given.channels, batch, given.length, given.period, given.scale, *p.stride()[:2], *dy.stride()[:2],
-        KEPT=given.static is not None, SIDES=given.sides, STEPS=steps, **settings,
+        KEPT=given.static is not None, SIDES=given.sides, steps=steps, **settings,
     )  # fmt: skip
     if given.sides:
         dense_conditioning_grad_kernel[(channels, parts)](
             p, given.offset, given.bias, given.spatial, given.spectral, both, pad, spectra, edges, grads, partial,
             first, given.channels, batch, given.length, given.period, given.scale, *p.stride()[:2],
-            STEPS=steps, **settings,
+            steps=steps, **settings,
         )  # fmt: skip
     rows = torch.einsum("dpk,ptk->dt", dstatic.sum(dim=0).unflatten(1, (2, -1)), both.float())
     rows = torch.nn.functional.pad(rows, (0, 0, 0, channels % 2)).unflatten(0, (-1, 2))
@@ -102,7 +102,7 @@ def streams_gradients(given: Operands, first: int, last: int, dy: Tensor, grads:
         p, dy, given.offset, given.weight, given.bias, given.spatial, grads, given.address(given.pad), dp, partial,
         first, given.channels, given.batch, octets, given.period // 8,
         *p.stride()[:2], *dy.stride()[:2], *dp.stride()[:2],
-        SIDES=given.sides, HAS_PAD=given.pad is not None, STEPS=steps, BLOCK=OCTETS, num_warps=4, **given.time(),
+        SIDES=given.sides, HAS_PAD=given.pad is not None, steps=steps, BLOCK=OCTETS, num_warps=4, **given.time(),
     )  # fmt: skip
     return partial.sum(dim=1)
 

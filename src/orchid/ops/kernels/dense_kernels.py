@@ -280,13 +280,12 @@ def _synthesis(res, ims, tables, BLOCKS: tl.constexpr):
     return out
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["steps"])
 def dense_kernel(
     p, offset, weight, bias, spatial, spectral, static, delta, tables, pad, y,
-    D, batch, length, period, scale, p_batch, p_channel, y_batch, y_channel,
+    D, batch, length, period, scale, p_batch, p_channel, y_batch, y_channel, steps,
     KEPT: tl.constexpr, SIDES: tl.constexpr, K: tl.constexpr, SHIFT: tl.constexpr, CIRCULAR: tl.constexpr,
     FULL: tl.constexpr, HAS_PAD: tl.constexpr, N: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    STEPS: tl.constexpr,
 ):  # fmt: skip
     """Write y = s_2 * (h conv (s_1 * v)), (B, D, L)."""
     H: tl.constexpr = N // 2
@@ -303,8 +302,8 @@ def dense_kernel(
     bands = _bands(taps, total, H, BLOCK, K) if SIDES else ()
     statics = _statics(static, delta, d, d, N, BLOCK, KEPT)
     t = tl.arange(0, N)[None, :]
-    for step in range(STEPS):
-        b = ((tl.program_id(1) * STEPS + step) * ROWS + tl.arange(0, ROWS))[:, None]
+    for step in range(steps):
+        b = ((tl.program_id(1) * steps + step) * ROWS + tl.arange(0, ROWS))[:, None]
         here = b < batch
         b = tl.minimum(b, batch - 1).to(tl.int64)
         pads, row = pad + b * length, p + b * p_batch
@@ -354,13 +353,12 @@ def _put(target, x, factor, inside):
     tl.store(target, (x * factor[:, None]).to(target.dtype.element_ty), mask=inside)
 
 
-@triton.jit(do_not_specialize=["first_d"])
+@triton.jit(do_not_specialize=["first_d", "steps"])
 def dense_grad_kernel(
     p, dy, offset, weight, bias, spatial, spectral, static, delta, tables, pad, grads, dstatic, spectra, edges,
-    first_d, D, batch, length, period, scale, p_batch, p_channel, dy_batch, dy_channel,
+    first_d, D, batch, length, period, scale, p_batch, p_channel, dy_batch, dy_channel, steps,
     KEPT: tl.constexpr, SIDES: tl.constexpr, K: tl.constexpr, SHIFT: tl.constexpr, CIRCULAR: tl.constexpr,
     FULL: tl.constexpr, HAS_PAD: tl.constexpr, N: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    STEPS: tl.constexpr,
 ):  # fmt: skip
     """Write da and c of grads (channels, 2 + SIDES, B, L) from dy, and what ``dense_conditioning_grad_kernel`` needs.
 
@@ -383,8 +381,8 @@ def dense_grad_kernel(
     bands = _bands(taps, total, H, BLOCK, K) if SIDES else ()
     statics = _statics(static, delta, d, own, N, BLOCK, KEPT)
     t = tl.arange(0, N)[None, :]
-    for step in range(STEPS):
-        b = ((part * STEPS + step) * ROWS + tl.arange(0, ROWS))[:, None]
+    for step in range(steps):
+        b = ((part * steps + step) * ROWS + tl.arange(0, ROWS))[:, None]
         here = b < batch
         b = tl.minimum(b, batch - 1).to(tl.int64)
         pads, row, inside = pad + b * length, p + b * p_batch, here & (t < length)
@@ -415,7 +413,7 @@ def dense_grad_kernel(
             bound = tl.zeros((ROWS,), tl.float32) + statics[2 * BLOCKS + 1]
             h_edge = statics[2 * BLOCKS] / bound
         factor = a_most * e_most
-        tile = dstatic + ((part * STEPS + step) * tl.num_programs(0) + own) * N
+        tile = dstatic + ((part * steps + step) * tl.num_programs(0) + own) * N
         c_res, c_ims, d_res, d_ims = (), (), (), ()
         for i in tl.static_range(BLOCKS):
             h, h_im = _kernel_columns(
@@ -451,12 +449,12 @@ def dense_grad_kernel(
         _put(target, da, bound * e_most * (1.0 / N), inside)
 
 
-@triton.jit(do_not_specialize=["first_d"])
+@triton.jit(do_not_specialize=["first_d", "steps"])
 def dense_conditioning_grad_kernel(
     p, offset, bias, spatial, spectral, tables, pad, spectra, edges, grads, partial,
-    first_d, D, batch, length, period, scale, p_batch, p_channel,
+    first_d, D, batch, length, period, scale, p_batch, p_channel, steps,
     K: tl.constexpr, SHIFT: tl.constexpr, CIRCULAR: tl.constexpr, FULL: tl.constexpr, HAS_PAD: tl.constexpr,
-    N: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STEPS: tl.constexpr,
+    N: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Write the gradient of the conditioning sequence into grads (channels, 3, B, L), from those of h_f.
 
@@ -476,8 +474,8 @@ def dense_conditioning_grad_kernel(
     sums = ()
     for j in tl.static_range(K):
         sums = sums + (0.0 * j,)
-    for step in range(STEPS):
-        b = ((part * STEPS + step) * ROWS + tl.arange(0, ROWS))[:, None]
+    for step in range(steps):
+        b = ((part * steps + step) * ROWS + tl.arange(0, ROWS))[:, None]
         here = b < batch
         b = tl.minimum(b, batch - 1).to(tl.int64)
         pads = pad + b * length

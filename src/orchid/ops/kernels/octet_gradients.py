@@ -108,13 +108,13 @@ def _put(row, m, inside, real, x, BLOCK: tl.constexpr):
     return _total(kept)
 
 
-@triton.jit(do_not_specialize=["first"])
+@triton.jit(do_not_specialize=["first", "steps"])
 def octet_grad_kernel(
     p, dy, offset, weight, bias, spatial, grads, pad, dp, partial,
     first, D, batch, octets, period,
-    p_batch, p_channel, dy_batch, dy_channel, dp_batch, dp_channel,
+    p_batch, p_channel, dy_batch, dy_channel, dp_batch, dp_channel, steps,
     SIDES: tl.constexpr, K: tl.constexpr, SHIFT: tl.constexpr, CIRCULAR: tl.constexpr, HAS_PAD: tl.constexpr,
-    STEPS: tl.constexpr, BLOCK: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Write dp (B, 3 D, L) and the sums for taps, biases, offsets; rows have ``octets`` octets, the circle ``period``.
 
@@ -134,8 +134,8 @@ def octet_grad_kernel(
     g_own = parameters(spatial, bias, offset, d, K, False) if SIDES else v_own
     plane = batch.to(tl.int64) * octets * 8
     sums = zeros(COUNT, BLOCK)
-    for step in range(STEPS):
-        item = (part * STEPS + step) * BLOCK + tl.arange(0, BLOCK)
+    for step in range(steps):
+        item = (part * steps + step) * BLOCK + tl.arange(0, BLOCK)
         inside = item < batch * octets
         b, m = (item // octets).to(tl.int64), item % octets
         before, after = m - 1, m + 1

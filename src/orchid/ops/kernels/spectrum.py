@@ -110,10 +110,10 @@ def _put_product(target, row, k, n, x_re, x_im, y_re, y_im, share):
     )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["first"])
+@triton.jit(do_not_specialize=["first", "group"])
 def mix_kernel(
-    spectra, static, delta, taps, out, first, D, batch, n, scale, share,
-    KEPT: tl.constexpr, GROUP: tl.constexpr, SIDES: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr,
+    spectra, static, delta, taps, out, first, D, batch, n, scale, share, group,
+    KEPT: tl.constexpr, SIDES: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Write C / n = h_f A / n: spectra (pairs, B, 1 + SIDES, n) of a and the conditioning sequences, out (pairs, B, n).
 
@@ -122,8 +122,8 @@ def mix_kernel(
     pair, part = tl.program_id(0).to(tl.int64), tl.program_id(2)
     k = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     d = first + 2 * pair
-    for i in range(GROUP):
-        row = pair * batch + part * GROUP + i
+    for i in range(group):
+        row = pair * batch + part * group + i
         a = spectra + row * ((1 + SIDES) * 2 * n)
         x_re, x_im, y_re, y_im = _kernels(static, delta, taps, a + 2 * n, pair, d, D, k, n, scale, KEPT, SIDES, K)
         _put_product(out + row * 2 * n, a, k, n, x_re, x_im, y_re, y_im, share)
@@ -150,16 +150,16 @@ def _turned(re, im, dm, factor):
     return turn * re, turn * im
 
 
-@triton.jit(do_not_specialize=["first"])
+@triton.jit(do_not_specialize=["first", "group"])
 def mix_grad_kernel(
-    spectra, static, delta, taps, out, dstatic, partial, first, D, batch, n, scale, share,
-    KEPT: tl.constexpr, GROUP: tl.constexpr, SIDES: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr,
+    spectra, static, delta, taps, out, dstatic, partial, first, D, batch, n, scale, share, group,
+    KEPT: tl.constexpr, SIDES: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Write the spectra whose unscaled inverse transforms are da, the gradients of the conditioning sequences, and c.
 
     spectra (pairs, B, 2 + SIDES, n) ends with that of dc; out (pairs, B, 2 + SIDES, n). An inverse transform counts a
     bin with a mirror image twice, the adjoint of a half spectrum once: hence the factors 1 / w. A program sums over
-    GROUP samples: dstatic (groups, pairs, n) and partial (groups, blocks, pairs, 2, K) are their shares.
+    ``group`` samples: dstatic (groups, pairs, n) and partial (groups, blocks, pairs, 2, K) are their shares.
     """
     ROWS: tl.constexpr = 2 + SIDES
     pair, block, part = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
@@ -170,8 +170,8 @@ def mix_grad_kernel(
     zero = tl.zeros((BLOCK,), tl.float32)
     sx_re, sx_im, sy_re, sy_im = zero, zero, zero, zero
     sums = zeros(2 * K if SIDES else 0, BLOCK)
-    for i in range(GROUP):
-        row = pair * batch + part * GROUP + i
+    for i in range(group):
+        row = pair * batch + part * group + i
         a = spectra + row * (ROWS * 2 * n)
         sides, grad = a + 2 * n, a + (ROWS - 1) * 2 * n
         target = out + row * (ROWS * 2 * n)

@@ -49,7 +49,7 @@ class StaticGradients:
         static_grad_kernel[(self._lags, self._splits)](
             rows, hidden, given.output, self._hidden, shares, self._delta,
             first, last, given.n, hidden.shape[1], *given.decay,
-            STEPS=triton.cdiv(pairs, STATIC_PAIRS * self._splits), **_sizes(given, hidden),
+            steps=triton.cdiv(pairs, STATIC_PAIRS * self._splits), **_sizes(given, hidden),
         )  # fmt: skip
         self._outputs.append(shares.sum(dim=0))
 

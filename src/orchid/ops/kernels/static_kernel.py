@@ -50,10 +50,10 @@ def static_kernel(
     tl.store(out + 2 * cell[:, :, None] + tl.arange(0, 2)[None, None, :], tl.join(x, y), mask=inside[:, :, None])
 
 
-@triton.jit(do_not_specialize=["first", "last"])
+@triton.jit(do_not_specialize=["first", "last", "steps"])
 def static_grad_kernel(
-    rows, hidden, output, dhidden, doutput, ddelta, first, last, n, width, unit, span, slope, fall, scale,
-    PRECISION: tl.constexpr, WIDTH: tl.constexpr, PAIRS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
+    rows, hidden, output, dhidden, doutput, ddelta, first, last, n, width, unit, span, slope, fall, scale, steps,
+    PRECISION: tl.constexpr, WIDTH: tl.constexpr, PAIRS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Add to a group's share of dhidden (groups, n, W), and write ddelta and a block's share of doutput (blocks, C, W).
 
@@ -65,8 +65,8 @@ def static_grad_kernel(
     z = _rows(hidden, t, n, width, WIDTH)
     own, inside = t[:, None] * width + w, (t < n)[:, None] & (w < width)
     total = tl.load(dhidden + own, mask=inside, other=0.0)
-    for step in range(STEPS):
-        pair = (group * STEPS + step) * PAIRS + tl.arange(0, PAIRS)
+    for step in range(steps):
+        pair = (group * steps + step) * PAIRS + tl.arange(0, PAIRS)
         d = first + 2 * pair
         cell = pair[:, None] * n + t[None, :]
         here = ((d < last)[:, None] & (t < n)[None, :])[:, :, None]

@@ -107,13 +107,13 @@ def _store(partial, sums, COUNT: tl.constexpr):
         tl.store(partial + j, tl.sum(sums[j]))
 
 
-@triton.jit(do_not_specialize=["first"])
+@triton.jit(do_not_specialize=["first", "steps"])
 def streams_grad_kernel(
     p, dy, offset, weight, bias, spatial, grads, pad, dp, partial,
     first, D, batch, length, period, n, blocks,
-    p_batch, p_channel, p_time, dy_batch, dy_channel, dy_time, dp_batch, dp_channel,
+    p_batch, p_channel, p_time, dy_batch, dy_channel, dy_time, dp_batch, dp_channel, steps,
     ROWS: tl.constexpr, SIDES: tl.constexpr, K: tl.constexpr, SHIFT: tl.constexpr, CIRCULAR: tl.constexpr,
-    HAS_PAD: tl.constexpr, PAIRED: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
+    HAS_PAD: tl.constexpr, PAIRED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Write dp (B, 3 D, L) and the sums for taps, biases and offsets.
 
@@ -131,8 +131,8 @@ def streams_grad_kernel(
         t_own = parameters(weight, bias, offset, 2 * D + d, K, True)
         cond_own = _conditioning(spatial, bias, offset, d, D, SIDES, K)
         sums = zeros(COUNT, BLOCK)
-        b, block = (part * STEPS) // blocks, (part * STEPS) % blocks
-        for _ in range(STEPS):
+        b, block = (part * steps) // blocks, (part * steps) % blocks
+        for _ in range(steps):
             sample = tl.minimum(b, batch - 1).to(tl.int64)
             here = tl.where((b < batch) & (channel < D), length, 0)  # past the last block nothing is real
             m = block * BLOCK + tl.arange(0, BLOCK)
@@ -183,12 +183,12 @@ def streams_grad_kernel(
         _store(partial + ((pair * tl.num_programs(1) + part) * 2 + i) * COUNT, sums, COUNT)
 
 
-@triton.jit(do_not_specialize=["first"])
+@triton.jit(do_not_specialize=["first", "steps"])
 def context_grad_kernel(
     u, offset, bias, spatial, grads, pad, du, partial,
-    first, D, batch, length, period, n, blocks, u_batch, u_channel, u_time, du_batch, du_channel,
+    first, D, batch, length, period, n, blocks, u_batch, u_channel, u_time, du_batch, du_channel, steps,
     ROWS: tl.constexpr, SIDES: tl.constexpr, K: tl.constexpr, SHIFT: tl.constexpr, CIRCULAR: tl.constexpr,
-    HAS_PAD: tl.constexpr, PAIRED: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
+    HAS_PAD: tl.constexpr, PAIRED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Write du (B, D, M) and the sums for Conv1d_t's taps and the offset: partial (pairs, parts, 2, SIDES K + 1)."""
     COUNT: tl.constexpr = SIDES * K + 1
@@ -198,8 +198,8 @@ def context_grad_kernel(
         d = tl.minimum(channel, D - 1)
         taps = _conditioning(spatial, bias, offset, d, D, SIDES, K)
         sums = zeros(COUNT, BLOCK)
-        b, block = (part * STEPS) // blocks, (part * STEPS) % blocks
-        for _ in range(STEPS):
+        b, block = (part * steps) // blocks, (part * steps) % blocks
+        for _ in range(steps):
             sample = tl.minimum(b, batch - 1).to(tl.int64)
             here = tl.where((b < batch) & (channel < D), length, 0)
             m = block * BLOCK + tl.arange(0, BLOCK)

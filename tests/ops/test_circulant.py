@@ -1,0 +1,35 @@
+"""Convolutions as matrix products against those by spectra."""
+
+import pytest
+import torch
+from helpers import relative_error
+
+from orchid.ops.circulant import circulant_conv
+from orchid.ops.spectral_conv import spectral_conv
+from orchid.ops.transforms import get_transform
+
+
+@pytest.mark.parametrize(("length", "n"), [(16, 16), (11, 16), (9, 18), (1, 1)])
+def test_output_and_gradients_are_those_of_the_spectrum(length: int, n: int) -> None:
+    x = torch.randn(3, length, 4, dtype=torch.float64).transpose(1, 2).requires_grad_()
+    h = torch.randn(4, n, dtype=torch.float64, requires_grad=True)
+    dft, upstream = get_transform("dft"), torch.randn(3, 4, length, dtype=torch.float64)
+    ours = circulant_conv(x, h)
+    theirs = spectral_conv(x, dft.kernel_spectrum(h), n=n, transform=dft)
+    assert relative_error(ours, theirs) < 1e-12
+    for a, b in zip(*(torch.autograd.grad(y, (x, h), upstream) for y in (ours, theirs)), strict=True):
+        assert relative_error(a, b) < 1e-12
+
+
+def test_half_precision_rounds_operands_once() -> None:
+    x, h = torch.randn(5, 8, 64).bfloat16(), torch.randn(8, 64)
+    exact = circulant_conv(x.double(), h.double())
+    assert circulant_conv(x, h).dtype == torch.bfloat16
+    # the kernel's rounding and the result's, each uniform within half a unit of 2^-8: 2^-9 / sqrt(3) at most
+    assert relative_error(circulant_conv(x, h), exact) < 2**-8
+
+
+def test_gradients_are_the_same_bits_every_time() -> None:
+    x, h = torch.randn(6, 4, 32), torch.randn(4, 32, requires_grad=True)
+    first, second = (torch.autograd.grad(circulant_conv(x, h).square().sum(), h)[0] for _ in range(2))
+    assert torch.equal(first, second)
