@@ -283,3 +283,17 @@ class TestLibrary:
         trainer.save_model(str(tmp_path / "kept"))
         assert json.loads((tmp_path / "kept" / "config.json").read_text())["model_type"] == "orchid_bert"
         assert AutoModelForMaskedLM.from_pretrained(tmp_path / "kept").config.sparse_prediction
+
+
+def test_a_fixed_number_of_predictions_trains_the_same() -> None:
+    model, ids = OrchidBertForMaskedLM(tiny(sparse_prediction=True)).train(), tokens(2)
+    labels = torch.full_like(ids, -100)
+    labels[0, 3], labels[1, 7] = 9, 11
+    results = []
+    for most in (None, 2, 6):
+        output = model(input_ids=ids, labels=labels, most_predictions=most)
+        results.append((output.loss, *torch.autograd.grad(output.loss, list(model.parameters()), allow_unused=True)))
+    assert output.logits.shape[0] == 6
+    for other in results[1:]:
+        for a, b in zip(results[0], other, strict=True):
+            torch.testing.assert_close(a, b)

@@ -31,6 +31,7 @@ def _pretraining(
         weight_decay=DECAY,
         beta2=0.98,
         precision="bf16",
+        graph=bool(changes),  # small ones wait for launches, large ones for products
         log_every=min(50, every),
         evaluate_every=every,
         checkpoint_every=every,
@@ -63,6 +64,7 @@ def glue_training(spec: GlueSpec, examples: int, *, large: bool = False, batch_s
         weight_decay=settings.weight_decay / (settings.learning_rate if settings.decoupled else 1.0),
         beta2=0.98,
         precision="bf16",
+        graph=True,
         evaluate_every=max(1, steps // settings.epochs),
         checkpoint_every=max(1, steps // settings.epochs),
     )

@@ -84,7 +84,7 @@ class GlueTask:
         """Return the summed cross-entropy, or squared error of a score, and the number of examples."""
         ids, segments, mask, labels = batch
         logits = model(input_ids=ids, attention_mask=mask, token_type_ids=segments).logits.float()
-        count = torch.tensor(len(labels), device=labels.device)
+        count = torch.full((), len(labels), device=labels.device)
         if not self.spec.labels:
             return F.mse_loss(logits.squeeze(-1), labels, reduction="sum"), count
         return F.cross_entropy(logits, labels.long(), reduction="sum"), count

@@ -1,5 +1,6 @@
 """Masked language modelling: a share of the tokens hidden, each to be told from the rest (section 4.2)."""
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,11 @@ def hide(
     shown = torch.where(asked & (kind < MASKED), special.mask, rows)
     shown = torch.where(asked & (kind >= MASKED) & (kind < MASKED + RANDOM), words, shown)
     return shown, rows.masked_fill(~asked, IGNORE)
+
+
+def most_asked(tokens: int, rate: float) -> int:
+    """Return how many of ``tokens`` tokens are asked at most: eight standard deviations above what is expected."""
+    return min(tokens, math.ceil(tokens * rate + 8 * math.sqrt(tokens * rate * (1 - rate))) + 1)
 
 
 class MaskedLMTask:
@@ -90,7 +96,8 @@ class MaskedLMTask:
         """Return the summed cross-entropy over the asked tokens, and their number."""
         shown, asked = batch
         count = (asked != IGNORE).sum()
-        return model(input_ids=shown, labels=asked).loss * count, count
+        most = most_asked(asked.numel(), self.config.mask_rate)
+        return model(input_ids=shown, labels=asked, most_predictions=most).loss * count, count
 
     def evaluate(self, model: nn.Module, device: Any) -> dict[str, float]:
         """Return loss and accuracy on the first rows of the validation shards, always the same tokens hidden.

@@ -190,23 +190,34 @@ class OrchidBertForMaskedLM(OrchidBertPreTrainedModel):
         labels: Tensor | None = None,
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
+        most_predictions: int | None = None,
         **_: Any,
     ) -> MaskedLMOutput | tuple[Tensor, ...]:
         """Return logits (B, L, V) and, with labels (B, L; -100 is not trained), the loss.
 
-        With ``config.sparse_prediction``, in training, logits are those of labelled positions only, (count, V).
+        With ``config.sparse_prediction``, in training, logits are those of labelled positions only, (count, V). With
+        ``most_predictions`` there are always so many rows, of which some may stand for no position: a step whose shapes
+        do not depend on its data can be captured as a CUDA graph. More labels than that are not trained.
         """
         outputs = self.orchid_bert(
             input_ids, attention_mask, token_type_ids, inputs_embeds, output_hidden_states, return_dict=True
         )
         x, loss = outputs.last_hidden_state, None
         if labels is not None and self.config.sparse_prediction and self.training:
-            labelled = labels != IGNORED
-            x, labels = x[labelled], labels[labelled]
+            x, labels = _labelled(x.flatten(0, 1), labels.flatten(), most_predictions)
         logits = self.head(x)
         if labels is not None:
             loss = F.cross_entropy(logits.flatten(0, -2).float(), labels.flatten(), ignore_index=IGNORED)
         return _returned(self, return_dict, MaskedLMOutput, loss, outputs, logits=logits)
+
+
+def _labelled(x: Tensor, labels: Tensor, most: int | None) -> tuple[Tensor, Tensor]:
+    """Return the rows of x (N, D) that have a label, and the labels; ``most`` rows exactly, where it is given."""
+    labelled = labels != IGNORED
+    if most is None:
+        return x[labelled], labels[labelled]
+    chosen = labelled.to(torch.int8).argsort(descending=True, stable=True)[:most]
+    return x[chosen], labels[chosen]
 
 
 class OrchidBertForSequenceClassification(OrchidBertPreTrainedModel):
