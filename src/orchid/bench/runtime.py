@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -80,7 +81,7 @@ def run_benchmark(
                 try:
                     rows += _time_entry(entry, case, device)
                 except (Wrong, RuntimeError) as error:  # out of memory, no such kernel: said, not hidden
-                    reason = str(error).splitlines()[0][:200]
+                    reason = re.split(r"\. GPU \d", str(error).splitlines()[0])[0][:200]  # not what else the GPU holds
                     skipped.append({"mixer": entry.mixer, "backend": entry.backend, **case, "reason": reason})
                 gc.collect()
                 if device.type == "cuda":

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from orchid.files import atomic
+from orchid.report.bert import bert_sections, draw_mlm, mlm_table
 from orchid.report.markdown import Run
 from orchid.report.recall import demo_table, fused_table, length_table, recall_sections, vocabulary_table
 from orchid.report.recall_figures import draw_recall
@@ -30,6 +31,8 @@ class Results:
     tuning: list[dict[str, Any]] = field(default_factory=list)
     training: list[dict[str, Any]] = field(default_factory=list)
     fused: list[Run] = field(default_factory=list)  # the same recipes, trained through the kernels
+    mlm: list[Run] = field(default_factory=list)
+    glue: dict[str, list[Run]] = field(default_factory=dict)  # by the pre-trained model: their folder's name
 
 
 def write_report(results: Path, out: Path) -> list[Path]:
@@ -41,6 +44,7 @@ def write_report(results: Path, out: Path) -> list[Path]:
     _write(report, "\n\n".join(["# Results", INTRODUCTION, *_sections(found)]) + "\n")
     assets = out / "docs" / "assets"
     written = [report, *draw_recall(found.runs, assets), *draw_runtime(found.benchmarks, assets)]
+    written += draw_mlm(found.mlm, assets)
     if readme.is_file() and BEGIN in readme.read_text():
         before, _, rest = readme.read_text().partition(BEGIN)
         after = rest.partition(END)[2]
@@ -64,9 +68,14 @@ def load_results(folder: Path) -> Results:
         elif "tuning" in data:
             results.tuning += data["tuning"]
         elif "recipe" in data:
-            if data["recipe"].partition("/")[0] != "recall":
+            if data["recipe"].startswith("recall/"):
+                (results.fused if path.parent.name == KERNELS else results.runs).append(data)
+            elif data["recipe"].startswith("bert/mlm-"):
+                results.mlm.append(data)
+            elif data["recipe"].startswith("bert/glue-"):
+                results.glue.setdefault(path.parent.name, []).append(data)
+            else:
                 raise ValueError(f"there is no table for results of recipe {data['recipe']!r}, in {path}")
-            (results.fused if path.parent.name == KERNELS else results.runs).append(data)
         else:
             raise ValueError(f"{path} is neither the result of a run nor a benchmark")
     return results
@@ -78,22 +87,28 @@ def _sections(results: Results) -> list[str]:
     fused = (
         [f"## Recall through the fused kernels\n\n{fused_table(results.fused, results.runs)}"] if results.fused else []
     )
-    return [*recall_sections(results.runs, results.tuning), *speed, *fused, *runtime]
+    language = bert_sections(results.mlm, results.glue)
+    return [*recall_sections(results.runs, results.tuning), *speed, *fused, *runtime, *language]
 
 
 def _runtime_section(benchmark: dict[str, Any]) -> str:
     parts = ["## Runtime of a layer", runtime_table(benchmark), skipped_list(benchmark)]
     if is_drawn(benchmark):
-        parts.append(f"![Time and memory over the length](docs/assets/{FIGURE})")
+        parts.append(_picture())
     return "\n\n".join(part for part in parts if part)
+
+
+def _picture() -> str:
+    return f"![Time and memory over the length, beside the paper's](docs/assets/{FIGURE})"
 
 
 def _summary(results: Results) -> str:
     """Return the README's tables."""
     demo = [run for run in results.runs if run["recipe"].startswith("recall/demo-")]
-    runtime = [runtime_table(benchmark, ("orchid",)) for benchmark in results.benchmarks]
+    drawn = [benchmark for benchmark in results.benchmarks if is_drawn(benchmark)]
+    runtime = [f"{runtime_table(benchmark, ('orchid', 'triton'))}\n\n{_picture()}" for benchmark in drawn]
     tables = [vocabulary_table(results.runs), length_table(results.runs), demo_table(demo)]
-    return "\n\n".join(table for table in [*tables, *runtime] if table)
+    return "\n\n".join(table for table in [*tables, *runtime, mlm_table(results.mlm)] if table)
 
 
 def _write(path: Path, text: str) -> None:

@@ -8,15 +8,15 @@ from orchid.bench.runtime import best_attention
 from orchid.report.markdown import PASS, Run, device, markdown_table, steps_to
 
 
-def runtime_table(benchmark: dict[str, Any], mixers: tuple[str, ...] | None = None) -> str:
+def runtime_table(benchmark: dict[str, Any], entry: tuple[str, str] | None = None) -> str:
     """Return times of layers and how many times faster than the fastest attention of the same case they are.
 
-    ``mixers`` keeps the table to those, beside the attention they are compared with.
+    ``entry``, a mixer and its backend, keeps the table to it, beside the attention it is compared with.
     """
     rows = [row for row in benchmark["rows"] if row["timed"] == "layer"]
     lines = []
     for row in rows:
-        if row["mixer"] == "attention" or (mixers is not None and row["mixer"] not in mixers):
+        if row["mixer"] == "attention" or (entry is not None and (row["mixer"], row["backend"]) != entry):
             continue
         cells = [f"{row['batch']} x {row['length']:,}", f"{row['mixer']} ({row['backend']}, {row['dtype']})"]
         for key in ("forward_ms", "forward_backward_ms"):

@@ -1,0 +1,123 @@
+"""The tables of masked language modelling and GLUE, rendered from measured runs; what was not run is shown as such."""
+
+from pathlib import Path
+from typing import Any
+
+from orchid.files import atomic
+from orchid.report.markdown import Run, device, grouped, markdown_table, seeds, spread
+from orchid.tasks.glue_data import GLUE
+
+FIGURE = "mlm_loss.png"
+NAMES = {"orchid": "Orchid-BERT", "bert": "BERT", "m2": "M2-BERT"}
+COLOURS = {"orchid": "#c2185b", "bert": "#212121", "m2": "#1565c0"}
+TEXTS = {"wiki": "WikiText-103", "books": "held-out books"}
+
+
+def model_key(run: Run) -> str:
+    """Return "orchid", "bert" or "m2" of a pre-training run."""
+    return str(run["recipe"]).split("-")[1]
+
+
+def outside_embeddings(run: Run) -> int:
+    """Return how many parameters of a pre-trained model stand outside its embeddings and the tied head."""
+    import torch
+
+    from orchid.models.bert import OrchidBertForMaskedLM, preset
+
+    model, length = run["config"]["model"], run["config"]["task"]["length"]
+    with torch.device("meta"):
+        built: Any = OrchidBertForMaskedLM(preset(model["preset"], **model["changes"], max_position_embeddings=length))
+    words, positions = built.config.vocab_size, built.config.max_position_embeddings
+    width, segments = built.config.hidden_size, built.config.type_vocab_size
+    return sum(p.numel() for p in built.parameters()) - (words + positions + segments) * width - words
+
+
+def tokens(run: Run, step: int) -> int:
+    """Return the tokens seen up to a step."""
+    train = run["config"]["train"]
+    return int(step * train["batch_size"] * train["accumulate"] * run["config"]["task"]["length"])
+
+
+def mlm_table(runs: list[Run]) -> str:
+    """Return the losses of every model after equal tokens."""
+    lines = []
+    for group in grouped(runs, lambda run: (run["recipe"], run["config"]["train"]["steps"])):
+        first = group[0]
+        sizes = first["config"]["model"]["changes"]
+        lines.append(
+            [
+                f"{NAMES[model_key(first)]} ({sizes.get('hidden_size', '')} x {sizes.get('num_hidden_layers', '')})",
+                f"{outside_embeddings(first) / 1e6:.1f} M",
+                f"{tokens(first, first['config']['train']['steps']) / 1e6:.0f} M",
+                *(spread([run["metrics"][f"valid/{name}/loss"] for run in group], "{:.3f}") for name in TEXTS),
+                spread([100 * run["metrics"]["valid/accuracy"] for run in group]),
+                seeds(group),
+            ]
+        )
+    if not lines:
+        return ""
+    done = {model_key(run) for run in runs}
+    lines += [[name, *["not run"] * 6] for key, name in NAMES.items() if key not in done]
+    caption = (
+        f"Equal recipe and equal tokens, length 128, 30 % hidden, on {device(runs[0])}; cross-entropy of the hidden "
+        "tokens of texts not trained on. Several runs shared the GPU: seconds in these files are not timings."
+    )
+    header = ["model", "parameters outside embeddings", "tokens", *TEXTS.values(), "accuracy, %", "seeds"]
+    return f"{caption}\n\n{markdown_table(header, lines)}"
+
+
+def glue_results_table(runs: dict[str, list[Run]]) -> str:
+    """Return the development scores of every task, by pre-trained model."""
+    lines = []
+    for start, found in runs.items():
+        cells = []
+        for name, spec in GLUE.items():
+            own = [run for run in found if run["config"]["task"]["name"] == name]
+            scores = [100 * run["metrics"][f"dev/{spec.metric}"] for run in own]
+            cells.append(f"{spread(scores)} [{len(own)}]" if own else "not run")
+        lines.append([start, *cells])
+    if not lines:
+        return ""
+    caption = (
+        "Development sets, the paper's settings for the 77M model, number of seeds in brackets; started from the "
+        "models above, far smaller and shorter trained than the paper's. MNLI's training set is a sample of 9,000 "
+        "rows, which RTE, STS-B and MRPC start from."
+    )
+    header = ["model", *(f"{name} ({spec.metric})" for name, spec in GLUE.items())]
+    return f"{caption}\n\n{markdown_table(header, lines)}"
+
+
+def bert_sections(runs: list[Run], glue: dict[str, list[Run]]) -> list[str]:
+    """Return RESULTS.md's sections on language."""
+    sections = []
+    if table := mlm_table(runs):
+        sections.append(f"## Masked language modelling\n\n{table}\n\n![Loss over tokens](docs/assets/{FIGURE})")
+    if table := glue_results_table(glue):
+        sections.append(f"## GLUE\n\n{table}")
+    return sections
+
+
+def draw_mlm(runs: list[Run], folder: Path) -> list[Path]:
+    """Draw validation losses over tokens into ``folder``; return the picture, if there is one."""
+    if not runs:
+        return []
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    FigureCanvasAgg(figure)
+    for panel, (key, title) in zip(figure.subplots(1, 2), TEXTS.items(), strict=True):
+        for run in runs:
+            entries = [entry for entry in run["history"] if f"valid/{key}/loss" in entry]
+            seen = [tokens(run, entry["step"]) / 1e6 for entry in entries]
+            name = model_key(run)
+            panel.plot(
+                seen, [e[f"valid/{key}/loss"] for e in entries], "o-", ms=3, color=COLOURS[name], label=NAMES[name]
+            )
+        panel.set(title=f"masked-LM loss on {title}", xlabel="million tokens")
+        panel.grid(alpha=0.25)
+        panel.legend(frameon=False)
+    folder.mkdir(parents=True, exist_ok=True)
+    with atomic(folder / FIGURE) as temporary:
+        figure.savefig(temporary, dpi=110, format="png", metadata={"Software": None})
+    return [folder / FIGURE]
