@@ -51,10 +51,8 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     )
 
 
-def main() -> None:
-    random.seed(0)
-    torch.manual_seed(0)
-    tokenizer = build_tokenizer()
+def pretrain(tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
+    """Train a small model on the language and save it, with its tokenizer."""
     config = OrchidBertConfig(
         vocab_size=len(tokenizer),
         hidden_size=64,
@@ -63,23 +61,29 @@ def main() -> None:
         hidden_dropout_prob=0.0,
     )
     model = OrchidBertForMaskedLM(config)
+    arguments = TrainingArguments(
+        str(folder),
+        max_steps=STEPS,
+        per_device_train_batch_size=32,
+        learning_rate=3e-3,
+        save_strategy="no",
+        report_to=[],
+        logging_steps=50,
+        disable_tqdm=True,
+    )
+    data = [tokenizer(sentence()) for _ in range(2000)]
+    collator = DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.3)
+    Trainer(model, arguments, train_dataset=data, data_collator=collator).train()
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def main() -> None:
+    random.seed(0)
+    torch.manual_seed(0)
     with tempfile.TemporaryDirectory() as folder:
-        arguments = TrainingArguments(
-            folder,
-            max_steps=STEPS,
-            per_device_train_batch_size=32,
-            learning_rate=3e-3,
-            save_strategy="no",
-            report_to=[],
-            logging_steps=50,
-            disable_tqdm=True,
-        )
-        data = [tokenizer(sentence()) for _ in range(2000)]
-        collator = DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.3)
-        Trainer(model, arguments, train_dataset=data, data_collator=collator).train()
-        model.save_pretrained(Path(folder) / "model")
-        tokenizer.save_pretrained(Path(folder) / "model")
-        fill = pipeline("fill-mask", model=str(Path(folder) / "model"), device="cpu")
+        pretrain(build_tokenizer(), Path(folder))
+        fill = pipeline("fill-mask", model=folder, device="cpu")
     right = 0
     for animal, (sound, home) in ANIMALS.items():
         for text, answer in (

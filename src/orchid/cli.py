@@ -227,6 +227,28 @@ def finish_grid(cells: list[Any], summary: Any, stopped: str | None, status: int
 
 
 @app.command()
+def fetch(
+    name: Annotated[str, typer.Argument(help="c4 (allenai/c4, English, streamed) or glue (nyu-mll/glue).")],
+    out: Annotated[Path, typer.Option(help="The folder of the files.")],
+    documents: Annotated[int, typer.Option(help="Of c4: how many, from the first on.")] = 1_000_000,
+) -> None:
+    """Bring data from the Hugging Face hub into a folder, as `tokenize` and `glue` read it; again, it goes on."""
+    from rich.progress import Progress
+
+    from orchid.ops.checks import check_choice
+    from orchid.tasks.hub import fetch_c4, fetch_glue
+
+    with errors(), Progress(console=console) as bar:
+        if check_choice("NAME", name, ("c4", "glue")) == "c4":
+            task = bar.add_task("c4", total=documents)
+            fetch_c4(out, documents, progress=lambda done: bar.update(task, completed=done))
+        else:
+            task = bar.add_task("glue", total=None)
+            fetch_glue(out, progress=lambda own: bar.update(task, description=own))
+    console.print(f"files: {out}")
+
+
+@app.command()
 def tokenize(
     source: Annotated[Path, typer.Argument(help="A folder of .txt or .jsonl files, plain, .gz or .xz.")],
     tokenizer: Annotated[Path, typer.Option(help="A folder with tokenizer.json.")],
@@ -282,8 +304,10 @@ def export(
     out: Annotated[Path, typer.Option(help="The folder of the Hugging Face model.")],
     tokenizer: Annotated[Path | None, typer.Option(help="A tokenizer's folder, copied beside the model.")] = None,
 ) -> None:
-    """Write the model of a pre-training run as a Hugging Face folder, for from_pretrained and pipelines."""
+    """Write the model of a pre-training run as a Hugging Face folder with a model card, for from_pretrained."""
+    from orchid.models.bert.card import model_card
     from orchid.report.runs import load_run
+    from orchid.train.run_folder import RunFolder
 
     with errors():
         model: Any = load_run(run, cpu=True).model
@@ -294,6 +318,10 @@ def export(
 
             AutoTokenizer.from_pretrained(tokenizer).save_pretrained(out)
         model.save_pretrained(out)
+        result = RunFolder(run).read_result()
+        if result is not None:  # a run that has not ended has nothing to tell yet
+            parameters = sum(p.numel() for p in model.parameters())
+            (out / "README.md").write_text(model_card(model.config, result, parameters), encoding="utf-8")
     console.print(f"files: {out}")
 
 

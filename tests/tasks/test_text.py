@@ -10,8 +10,11 @@ import torch
 from helpers import SPECIAL, WORDS, word_shards, word_tokenizer
 
 pytest.importorskip("tokenizers", reason="needs tokenizers")
+from typer.testing import CliRunner
+
+from orchid.cli import app
 from orchid.tasks.corpus import documents, text_files
-from orchid.tasks.mlm import IGNORE, BertConfig, MaskedLMConfig, hide
+from orchid.tasks.mlm import IGNORE, BertConfig, MaskedLMConfig, hide, most_asked
 from orchid.tasks.shards import Shards, Special, build_shards
 
 SEP = SPECIAL.index("[SEP]")
@@ -168,3 +171,38 @@ class TestTask:
         (valid / "index.json").write_text(json.dumps(index | {"tokenizer": "other"}))
         with pytest.raises(ValueError, match="tokenised differently"):
             MaskedLMConfig(train=str(train), valid=str(valid), length=8).build(BertConfig(), 0).data()
+
+    def test_several_texts_to_validate_on(self, tmp_path: Path) -> None:
+        folders = []
+        for name in ("one", "two"):
+            (tmp_path / name).mkdir()
+            folders.append(word_shards(tmp_path / name))
+        task = MaskedLMConfig(train=str(folders[0]), valid=f"{folders[0]},{folders[1]}", length=8).build(
+            BertConfig(preset="orchid-bert-base", changes={"hidden_size": 32, "num_hidden_layers": 1}), 0
+        )
+        folders[1].rename(tmp_path / "other")
+        task.config.valid = f"{folders[0]},{tmp_path / 'other'}"
+        metrics = task.evaluate(task.build_model().eval(), "cpu")
+        parts = [metrics[f"valid/{name}/loss"] for name in (folders[0].name, "other")]
+        assert min(parts) <= metrics["valid/loss"] <= max(parts)
+
+    @pytest.mark.parametrize(("tokens", "rate"), [(128, 0.3), (1, 0.5), (32768, 0.15), (10, 1.0)])
+    def test_room_for_what_is_asked(self, tokens: int, rate: float) -> None:
+        asked = torch.rand(2000, min(tokens, 4096)) < rate
+        assert asked.sum(dim=1).max() <= most_asked(min(tokens, 4096), rate) <= min(tokens, 4096)
+
+
+def test_export_writes_a_card(tmp_path: Path) -> None:
+    shards = word_shards(tmp_path)
+    run, out = tmp_path / "run", tmp_path / "model"
+    sets = ["--set", f"task.train={shards}", "--set", f"task.valid={shards}"]
+    for command in (
+        ["train", "bert/mlm-orchid-small", "--tiny", "--cpu", *sets, "--out", str(run)],
+        ["export", str(run), "--out", str(out)],
+    ):
+        result = CliRunner().invoke(app, command)
+        assert result.exit_code == 0, result.output
+    card = (out / "README.md").read_text()
+    assert card.startswith("---\nlibrary_name: transformers")
+    assert "| tokens | 512 |" in card  # 4 steps of 8 rows of 16
+    assert "| valid/loss |" in card

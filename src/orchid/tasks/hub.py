@@ -1,0 +1,98 @@
+"""Data from the Hugging Face hub, written as the local files that everything else reads; only where the user asks.
+
+C4 is streamed, not downloaded whole: PART documents a file, each written when it is complete. A second call goes on
+after the last one.
+"""
+
+import gzip
+import json
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from orchid.files import atomic
+from orchid.ops.checks import check_at_least
+from orchid.tasks.glue_data import GLUE, GlueSpec
+
+# Documents of a file.
+PART = 10_000
+# The hub's names of a task's configuration and of its texts, where they differ from the benchmark's.
+GLUE_NAMES = {"SST-2": "sst2", "STS-B": "stsb"}
+GLUE_TEXTS = {"MNLI": ("premise", "hypothesis"), "MRPC": ("sentence1", "sentence2")}
+GLUE_LABELS = {"STS-B": "label", "QQP": "label", "MRPC": "label"}
+DEV = {"MNLI": {"validation_matched": "dev_matched", "validation_mismatched": "dev_mismatched"}}
+
+
+def fetch_c4(out: Path, documents: int, progress: Callable[[int], None] = lambda done: None) -> int:
+    """Stream the first documents of C4's English part into OUT/c4-00000.jsonl.gz and so on; return their number."""
+    check_at_least("--documents", documents, 1)
+    out.mkdir(parents=True, exist_ok=True)
+    parts = -(-documents // PART)
+    sizes = [min(PART, documents - index * PART) for index in range(parts)]
+    first = next((index for index, size in enumerate(sizes) if _count(_part(out, index)) < size), parts)
+    if first < parts:
+        stream = _load("allenai/c4", "en", split="train", streaming=True).skip(first * PART)
+        texts = (row["text"] for row in stream)
+        for index in range(first, parts):
+            _write_part(_part(out, index), islice(texts, sizes[index]))
+            progress(min(documents, (index + 1) * PART))
+    return documents
+
+
+def _part(out: Path, index: int) -> Path:
+    return out / f"c4-{index:05}.jsonl.gz"
+
+
+def _count(path: Path) -> int:
+    """Return the documents of a part: none where there is no file, less than PART in the last of a shorter call."""
+    if not path.is_file():
+        return 0
+    with gzip.open(path, "rb") as file:
+        return sum(1 for _ in file)
+
+
+def _write_part(path: Path, texts: Iterator[str]) -> None:
+    with atomic(path) as temporary, gzip.open(temporary, "wt", encoding="utf-8") as file:
+        for text in texts:
+            file.write(json.dumps({"text": text}) + "\n")
+
+
+def fetch_glue(out: Path, progress: Callable[[str], None] = lambda task: None) -> list[Path]:
+    """Write every task as OUT/TASK/train.tsv and dev.tsv (MNLI: dev_matched.tsv and dev_mismatched.tsv)."""
+    written = []
+    for spec in GLUE.values():
+        progress(spec.name)
+        splits = {"train": "train", **DEV.get(spec.name, {"validation": "dev"})}
+        missing = {split: stem for split, stem in splits.items() if not _tsv(out, spec, stem).is_file()}
+        data = _load("nyu-mll/glue", GLUE_NAMES.get(spec.name, spec.name.lower())) if missing else {}
+        for split, stem in missing.items():
+            path = _tsv(out, spec, stem)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with atomic(path) as temporary:
+                temporary.write_text("\n".join(_lines(spec, data[split])) + "\n", encoding="utf-8")
+            written.append(path)
+    return written
+
+
+def _tsv(out: Path, spec: GlueSpec, stem: str) -> Path:
+    return out / spec.name / f"{stem}.tsv"
+
+
+def _lines(spec: GlueSpec, rows: Any) -> Iterator[str]:
+    texts, label = GLUE_TEXTS.get(spec.name, spec.texts), GLUE_LABELS.get(spec.name, spec.label)
+    columns = spec.columns or (*spec.texts, spec.label)
+    if not spec.columns:
+        yield "\t".join(columns)
+    for row in rows:
+        cells = {own: " ".join(row[name].split()) for own, name in zip(spec.texts, texts, strict=True)}
+        cells[spec.label] = spec.labels[row[label]] if spec.labels else str(row[label])
+        yield "\t".join(cells.get(column, "") for column in columns)
+
+
+def _load(*name: str, **options: Any) -> Any:
+    try:
+        from datasets import load_dataset
+    except ImportError:
+        raise ValueError("the hub's data needs `datasets` (pip install 'orchid-torch[data]')") from None
+    return load_dataset(*name, **options)
