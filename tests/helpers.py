@@ -160,3 +160,14 @@ def glue_folder(folder: Path) -> tuple[Path, Path]:
         start
     )
     return data, start
+
+
+def cifar_folder(folder: Path, images: int = 20) -> Path:
+    """Write CIFAR-10's binary batches with a few random images each; return their folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    generator = torch.Generator().manual_seed(0)
+    for name in ("test_batch", *(f"data_batch_{number}" for number in range(1, 6))):
+        rows = torch.randint(256, (images, 1 + 3 * 32 * 32), generator=generator, dtype=torch.uint8)
+        rows[:, 0] %= 10
+        (folder / f"{name}.bin").write_bytes(rows.numpy().tobytes())
+    return folder

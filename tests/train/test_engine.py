@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import glue_folder, word_shards
+from helpers import cifar_folder, glue_folder, word_shards
 from safetensors.torch import load_file
 
 from orchid.recipes import get_recipe, list_recipes
@@ -43,12 +43,25 @@ def test_every_recipe_has_a_twin_that_runs(recipe: str, tmp_path: Path) -> None:
         twin.task.train = twin.task.valid = str(word_shards(tmp_path))
     if recipe.startswith("bert/glue-"):
         twin.task.data, twin.model.start = map(str, glue_folder(tmp_path))
+    if recipe.startswith("vision/"):
+        twin.task.data = str(cifar_folder(tmp_path / "cifar"))
     outcome = Engine(twin, tmp_path / "run", cpu=True).train()
     assert outcome.result["recipe"] == recipe == found.build().recipe
     # The twin differs in sizes and steps only.
     full, small = found.build().to_dict(), found.tiny().to_dict()
     differing = {k for part in ("task", "model") for k in full[part] if full[part][k] != small[part][k]}
-    assert differing <= {"vocab_size", "length", "train_size", "test_size", "d_model", "valid_rows", "changes"}
+    sizes = {
+        "vocab_size",
+        "length",
+        "train_size",
+        "test_size",
+        "d_model",
+        "depth",
+        "patch_size",
+        "valid_rows",
+        "changes",
+    }
+    assert differing <= sizes
     assert full["paper"] == small["paper"]
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from orchid.ops.checks import did_you_mean
 from orchid.train.config import Experiment
 
-FAMILIES = ("recall", "bert")
+FAMILIES = ("recall", "bert", "vision")
 
 
 @dataclass(frozen=True)
