@@ -6,12 +6,14 @@ from orchid.models.block import OrchidBlock
 from orchid.nn.block_diagonal import BlockDiagonalLinear
 from orchid.nn.implicit_filter import ImplicitFilter
 from orchid.nn.mixer import OrchidMixer
+from orchid.nn.mixer2d import OrchidMixer2d
 
 __all__ = [
     "BlockDiagonalLinear",
     "ImplicitFilter",
     "OrchidBlock",
     "OrchidMixer",
+    "OrchidMixer2d",
     "__version__",
     "create_mixer",
     "list_mixers",

@@ -16,8 +16,8 @@ class OrchidBlock(nn.Module):
     Args:
         d_model: D.
         max_length: N.
-        mixer: a name from ``list_mixers()``.
-        mixer_options: keyword options of that mixer.
+        mixer: a name from ``list_mixers()``, or a module (x (B, L, D), mask or None) -> (B, L, D).
+        mixer_options: keyword options of a named mixer.
         mlp: "plain" or "gated".
         blocks: blocks on the diagonal of the MLP's matrices; 1 is dense.
         expansion: the MLP's hidden size over d_model.
@@ -32,7 +32,7 @@ class OrchidBlock(nn.Module):
         d_model: int,
         max_length: int,
         *,
-        mixer: str = "orchid",
+        mixer: str | nn.Module = "orchid",
         mixer_options: Mapping[str, Any] | None = None,
         mlp: str = "plain",
         blocks: int = 1,
@@ -42,7 +42,13 @@ class OrchidBlock(nn.Module):
         super().__init__()
         check_at_least("d_model", d_model, 1)
         self.mixer_norm = nn.LayerNorm(d_model)
-        self.mixer = create_mixer(mixer, d_model, max_length, **(mixer_options or {}))
+        self.mixer: nn.Module
+        if isinstance(mixer, str):
+            self.mixer = create_mixer(mixer, d_model, max_length, **(mixer_options or {}))
+        elif mixer_options:
+            raise ValueError("mixer_options are for a mixer that is named; this one is built already")
+        else:
+            self.mixer = mixer
         self.mlp_norm = nn.LayerNorm(d_model)
         self.mlp = MLP(d_model, kind=mlp, blocks=blocks, expansion=expansion, dropout=dropout)
         self.dropout = nn.Dropout(check_fraction("dropout", dropout))

@@ -9,7 +9,10 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from orchid.models.block import OrchidBlock
+from orchid.nn.mixer2d import OrchidMixer2d
 from orchid.ops.checks import check_at_least, check_fraction
+
+GRID = "orchid-2d"
 
 
 def sinusoidal_grid(rows: int, columns: int, d_model: int, device: torch.device) -> Tensor:
@@ -19,6 +22,20 @@ def sinusoidal_grid(rows: int, columns: int, d_model: int, device: torch.device)
     y, x = torch.meshgrid(torch.arange(rows, device=device), torch.arange(columns, device=device), indexing="ij")
     angles = (axis.flatten()[:, None] * rate for axis in (y, x))
     return torch.cat([part for angle in angles for part in (angle.sin(), angle.cos())], dim=1)
+
+
+class GridMixer(nn.Module):
+    """A mixer of images for patches in a row: (B, H W, D) -> (B, H W, D). All patches are real: there is no mask."""
+
+    def __init__(self, mixer: OrchidMixer2d) -> None:
+        super().__init__()
+        self.mixer = mixer
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Mix the patches."""
+        if mask is not None:
+            raise ValueError("a mixer of images takes no mask")
+        return self.mixer(x.unflatten(1, (self.mixer.height, self.mixer.width))).flatten(1, 2)
 
 
 class OrchidViT(nn.Module):
@@ -31,7 +48,7 @@ class OrchidViT(nn.Module):
         num_classes: classes; 0 leaves out the head.
         d_model: D, a multiple of 4.
         depth: number of blocks.
-        mixer: a mixer's name.
+        mixer: a mixer's name, or "orchid-2d", which sees rows and columns (``OrchidMixer2d``).
         options: that mixer's keyword options.
         mlp: "plain" or "gated".
         blocks: blocks on the diagonal of the MLP's matrices; 1 is dense.
@@ -77,8 +94,8 @@ class OrchidViT(nn.Module):
             OrchidBlock(
                 d_model,
                 self.side**2,
-                mixer=mixer,
-                mixer_options=options,
+                mixer=GridMixer(self._grid_mixer(options)) if mixer == GRID else mixer,
+                mixer_options=None if mixer == GRID else options,
                 mlp=mlp,
                 blocks=blocks,
                 expansion=expansion,
@@ -90,6 +107,9 @@ class OrchidViT(nn.Module):
         self.head: nn.Linear | nn.Identity
         self.grad_checkpointing = False
         self.reset_classifier(num_classes)
+
+    def _grid_mixer(self, options: Mapping[str, Any] | None) -> OrchidMixer2d:
+        return OrchidMixer2d(self.d_model, self.side, self.side, **(options or {}))
 
     def reset_classifier(self, num_classes: int) -> None:
         """Replace the head by a new one; 0 leaves it out."""

@@ -179,6 +179,16 @@ def inverse_complex_dft(x_f: Tensor) -> Tensor:
     return torch.view_as_real(torch.fft.ifft(torch.view_as_complex(x_f), norm="forward"))
 
 
+def dft2(x: Tensor, norm: str = "ortho") -> Tensor:
+    """Return the half spectra (..., H, W / 2 + 1) of real images (..., H, W)."""
+    return torch.fft.rfft2(x, norm=norm)
+
+
+def inverse_dft2(x_f: Tensor, size: tuple[int, int]) -> Tensor:
+    """Return the real images (..., H, W) of orthonormal half spectra."""
+    return torch.fft.irfft2(x_f, s=size, norm="ortho")
+
+
 TRANSFORMS: dict[str, Transform] = {"dft": DFT(), "dct": DCT()}
 
 
