@@ -404,6 +404,20 @@ def training(
         run_training_benchmark(console, names, settings or [], json_file, cpu=cpu, tiny=tiny)
 
 
+@bench.command()
+def models(
+    families: Annotated[str, typer.Option(help="bert, vit, comma separated.")] = "bert,vit",
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write the rows here.")] = None,
+    cpu: Cpu = False,
+) -> None:
+    """Time training steps of whole models (forward and backward) beside the same with attention."""
+    from orchid.bench.models import run_models_benchmark
+
+    with errors():
+        names = [name.strip() for name in families.split(",") if name.strip()]
+        run_models_benchmark(console, names, json_file, cpu=cpu)
+
+
 def print_result(result: dict[str, Any]) -> None:
     """Print the metrics of a finished run."""
     metrics = "  ".join(f"{name} {value:.4f}" for name, value in result["metrics"].items())

@@ -10,7 +10,7 @@ from orchid.report.bert import bert_sections, draw_mlm, mlm_table
 from orchid.report.markdown import Run
 from orchid.report.recall import demo_table, fused_table, length_table, recall_sections, vocabulary_table
 from orchid.report.recall_figures import draw_recall
-from orchid.report.runtime import runtime_table, skipped_list, training_table
+from orchid.report.runtime import models_table, runtime_table, skipped_list, training_table
 from orchid.report.runtime_figure import FIGURE, draw_runtime, is_drawn
 
 # The folder of runs that were trained through the fused kernels.
@@ -30,6 +30,7 @@ class Results:
     benchmarks: list[dict[str, Any]] = field(default_factory=list)
     tuning: list[dict[str, Any]] = field(default_factory=list)
     training: list[dict[str, Any]] = field(default_factory=list)
+    models: list[dict[str, Any]] = field(default_factory=list)
     fused: list[Run] = field(default_factory=list)  # the same recipes, trained through the kernels
     mlm: list[Run] = field(default_factory=list)
     glue: dict[str, list[Run]] = field(default_factory=dict)  # by the pre-trained model: their folder's name
@@ -65,6 +66,8 @@ def load_results(folder: Path) -> Results:
             results.benchmarks.append(data)
         elif "training" in data:
             results.training.append(data)
+        elif "models" in data:
+            results.models.append(data)
         elif "tuning" in data:
             results.tuning += data["tuning"]
         elif "recipe" in data:
@@ -88,7 +91,8 @@ def _sections(results: Results) -> list[str]:
         [f"## Recall through the fused kernels\n\n{fused_table(results.fused, results.runs)}"] if results.fused else []
     )
     language = bert_sections(results.mlm, results.glue)
-    return [*recall_sections(results.runs, results.tuning), *speed, *fused, *runtime, *language]
+    whole = [f"## Training throughput of whole models\n\n{models_table(data)}" for data in results.models]
+    return [*recall_sections(results.runs, results.tuning), *speed, *fused, *runtime, *whole, *language]
 
 
 def _runtime_section(benchmark: dict[str, Any]) -> str:

@@ -76,3 +76,22 @@ def training_table(benchmark: dict[str, Any], runs: list[Run]) -> str:
     )
     header = ["recipe", "batch", "step is", "ms a step", "steps/s", "ms a batch", "its share", f"minutes to {PASS:.0%}"]
     return f"{caption}\n\n{markdown_table(header, lines)}"
+
+
+def models_table(benchmark: dict[str, Any]) -> str:
+    """Return tokens or images a second of whole models, and how many times the one with attention's."""
+    attention = {"bert": "bert-base", "vit": "ViT"}
+    rows, lines = benchmark["models"], []
+    for row in rows:
+        key = (row["family"], row["length"], attention[row["family"]])
+        base = next((r["per_second"] for r in rows if (r["family"], r["length"], r["model"]) == key), None)
+        ratio = "-" if base is None else f"{row['per_second'] / base:.2f}x"
+        peak = "-" if row["peak_mib"] is None else f"{row['peak_mib']:,.0f}"
+        size = f"{row['batch']} x {row['length']:,}"
+        speed = f"{row['per_second']:,.0f} {row['unit']}"
+        lines.append(
+            [row["model"], f"{row['parameters'] / 1e6:.1f} M", size, f"{row['step_ms']:.2f}", speed, ratio, peak]
+        )
+    caption = f"Forward and backward of whole models, {rows[0]['dtype']}, one process alone on {device(benchmark)}:"
+    header = ["model", "parameters", "batch x tokens", "ms a step", "a second", "of attention's", "MiB"]
+    return f"{caption}\n\n{markdown_table(header, lines)}"
