@@ -186,6 +186,20 @@ class TestTask:
         parts = [metrics[f"valid/{name}/loss"] for name in (folders[0].name, "other")]
         assert min(parts) <= metrics["valid/loss"] <= max(parts)
 
+    def test_rows_cut_short(self, tmp_path: Path) -> None:
+        shards = str(word_shards(tmp_path))
+        changes = {"hidden_size": 16, "num_hidden_layers": 1}
+        config = MaskedLMConfig(train=shards, valid=shards, length=16, short_share=0.5)
+        task = config.build(BertConfig(changes=changes), seed=0)
+        shown, asked, real = task.train_batch(0, 400, "cpu")
+        padded = real == 0
+        assert 0.35 < padded.any(dim=1).double().mean() < 0.6
+        assert not (asked != IGNORE)[padded].any(), "padding is not asked"
+        assert (padded.int().diff(dim=1) >= 0).all(), "only at the end"
+        assert padded.sum(dim=1).max() <= 16 - 2
+        loss, _ = task.loss(task.build_model().train(), (shown, asked, real))
+        assert torch.isfinite(loss)
+
     @pytest.mark.parametrize(("tokens", "rate"), [(128, 0.3), (1, 0.5), (32768, 0.15), (10, 1.0)])
     def test_room_for_what_is_asked(self, tokens: int, rate: float) -> None:
         asked = torch.rand(2000, min(tokens, 4096)) < rate

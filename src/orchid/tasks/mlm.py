@@ -35,6 +35,19 @@ def hide(
     return shown, rows.masked_fill(~asked, IGNORE)
 
 
+def shortened(rows: Tensor, share: float, special: Special, generator: torch.Generator) -> Tensor:
+    """Return rows (B, L) of which a share is cut to a random length, [SEP] at its end and padding after it.
+
+    Rows are packed full otherwise, and a model that has never seen padding meets it first in fine-tuning.
+    """
+    (batch, length), device = rows.shape, rows.device
+    cut = torch.rand(batch, 1, generator=generator, device=device) < share
+    last = torch.randint(length // 8, length, (batch, 1), generator=generator, device=device)
+    place = torch.arange(length, device=device)
+    short = torch.where(place < last, rows, torch.where(place == last, special.sep, special.pad))
+    return torch.where(cut, short, rows)
+
+
 def most_asked(tokens: int, rate: float) -> int:
     """Return how many of ``tokens`` tokens are asked at most: eight standard deviations above what is expected."""
     return min(tokens, math.ceil(tokens * rate + 8 * math.sqrt(tokens * rate * (1 - rate))) + 1)
@@ -47,6 +60,7 @@ class MaskedLMTask:
         self.config, self.model, self.seed = config, model, seed
         check_at_least("length", config.length, 2)
         check_fraction("mask_rate", config.mask_rate)
+        check_fraction("short_share", config.short_share)
         self._data: tuple[Shards, list[Shards]] | None = None
         self._order: EpochOrder | None = None
 
@@ -84,20 +98,25 @@ class MaskedLMTask:
         return self._data
 
     def train_batch(self, index: int, size: int, device: Any) -> tuple[Tensor, ...]:
-        """Return what is seen and what is asked at a step."""
+        """Return what is seen and what is asked at a step; where rows are cut short, also which tokens are real."""
         train, _ = self.data()
         if self._order is None:
             self._order = EpochOrder(train.count(self.config.length), self.seed)
         rows = train.rows(self._order.batch(index, size), self.config.length).to(device, non_blocking=True)
         generator = torch.Generator(device).manual_seed(generator_seed("train", self.seed, index, device))
-        return hide(rows, self.config.mask_rate, train.special, train.vocab_size, generator)
+        if not self.config.short_share:
+            return hide(rows, self.config.mask_rate, train.special, train.vocab_size, generator)
+        rows = shortened(rows, self.config.short_share, train.special, generator)
+        real = (rows != train.special.pad).long()
+        return *hide(rows, self.config.mask_rate, train.special, train.vocab_size, generator), real
 
     def loss(self, model: nn.Module, batch: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
         """Return the summed cross-entropy over the asked tokens, and their number."""
-        shown, asked = batch
+        shown, asked, *real = batch
         count = (asked != IGNORE).sum()
         most = most_asked(asked.numel(), self.config.mask_rate)
-        return model(input_ids=shown, labels=asked, most_predictions=most).loss * count, count
+        mask = real[0] if real else None
+        return model(input_ids=shown, attention_mask=mask, labels=asked, most_predictions=most).loss * count, count
 
     def evaluate(self, model: nn.Module, device: Any) -> dict[str, float]:
         """Return loss and accuracy on the first rows of the validation shards, always the same tokens hidden.
@@ -143,6 +162,7 @@ class MaskedLMConfig:
         valid: folder of shards, or several, comma separated.
         length: tokens a row, [CLS] included.
         mask_rate: share of the tokens hidden.
+        short_share: share of the rows that are cut short and padded in training.
         valid_rows: rows evaluated, of each folder.
     """
 
@@ -150,6 +170,7 @@ class MaskedLMConfig:
     valid: str = ""
     length: int = 128
     mask_rate: float = 0.3
+    short_share: float = 0.0
     valid_rows: int = 2048
 
     def build(self, model: "BertConfig", seed: int) -> MaskedLMTask:
