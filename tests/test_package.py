@@ -19,6 +19,7 @@ def test_public_names() -> None:
         "ImplicitFilter",
         "OrchidBlock",
         "OrchidMixer",
+        "OrchidMixer2d",
         "__version__",
         "create_mixer",
         "list_mixers",

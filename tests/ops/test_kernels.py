@@ -245,6 +245,32 @@ class TestShortRows:
         mixer.freeze()
         assert relative_error(mixer(x), expected) < 2**-8  # another rounding of h0_f, then to bfloat16
 
+    def test_nan_behind_masks_and_expanded_gradients(self) -> None:
+        mixer, x = build(2, 64).bfloat16(), torch.randn(26, 64, 2, device=DEVICE).bfloat16()
+        mask = torch.rand(26, 64, device=DEVICE) > 0.3
+        clean = mixer(x, mask)
+        dirty = mixer(x.masked_fill(~mask[..., None], torch.nan), mask)
+        assert torch.equal(clean[mask], dirty[mask])
+        grads = torch.autograd.grad(dirty[mask].float().sum(), list(mixer.parameters()))
+        assert all(torch.isfinite(grad).all() for grad in grads)
+
+    def test_backward_under_autocast(self) -> None:
+        mixer, x = build(2, 64).bfloat16(), torch.randn(26, 64, 2, device=DEVICE).bfloat16()
+        parameters = [mixer.stages[0].static.delta, mixer.stages[0].static.filter.output]
+        outside = torch.autograd.grad(mixer(x).float().square().sum(), parameters)
+        with torch.autocast(DEVICE, torch.bfloat16):
+            inside = torch.autograd.grad(mixer(x).float().square().sum(), parameters)
+        assert all(torch.equal(a, b) for a, b in zip(outside, inside, strict=True))
+
+    def test_too_little_shared_memory(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        mixer, x = build(1, 128).bfloat16(), torch.randn(26, 128, 1, device=DEVICE).bfloat16()
+        given = []
+        original = dense.serves
+        monkeypatch.setattr(dense, "serves", lambda *rows: (given.append(rows), original(*rows))[1])
+        mixer(x).float().sum().backward()
+        monkeypatch.setattr(dense, "_shared_memory", lambda device: 101376)
+        assert not any(original(*rows) for rows in given)
+
     def test_chunks_and_the_same_bits(self, monkeypatch: pytest.MonkeyPatch) -> None:
         mixer, x = build(3, 64).bfloat16(), torch.randn(26, 64, 3, device=DEVICE).bfloat16()
         whole = torch.autograd.grad(mixer(x).float().square().sum(), list(mixer.parameters()))
@@ -437,9 +463,9 @@ class TestOnAGpu:
         assert y.dtype == torch.bfloat16
         assert relative_error(y.cpu(), exact(x.double()).cpu()) < 2e-2
 
-    @pytest.mark.parametrize("n", [128, 2048, 32768])
-    def test_captured_as_a_graph(self, n: int) -> None:
-        mixer, x = build(8, n).bfloat16(), torch.randn(2, n, 8, device=DEVICE, dtype=torch.bfloat16)
+    @pytest.mark.parametrize(("n", "batch"), [(128, 2), (128, 32), (2048, 2), (32768, 2)])
+    def test_captured_as_a_graph(self, n: int, batch: int) -> None:
+        mixer, x = build(8, n).bfloat16(), torch.randn(batch, n, 8, device=DEVICE, dtype=torch.bfloat16)
         parameters = list(mixer.parameters())
         expected = torch.autograd.grad(mixer(x).float().square().mean(), parameters)
         stream = torch.cuda.Stream()

@@ -139,6 +139,6 @@ def _time_case(case: Case, device: torch.device, dtype: torch.dtype) -> dict[str
         "parameters": sum(p.numel() for p in model.parameters()),
         "step_ms": round(step_ms, 4),
         "unit": case.unit,
-        "per_second": round(1e3 * case.count / step_ms, 1),
+        "per_second": round(1e3 * case.count / step_ms, 3),
         "peak_mib": peak_mib(step, device),
     }

@@ -46,7 +46,7 @@ class DataDependentConv(nn.Module):
 
     def _product_dtype(self, x: Tensor) -> torch.dtype | None:
         """Return the half precision in which a static convolution is a matrix product, or None: see ``circulant``."""
-        if not x.is_cuda or self.n > LONGEST_PRODUCT or self.transform.name != "dft":
+        if not x.is_cuda or x.dtype == torch.float64 or self.n > LONGEST_PRODUCT or self.transform.name != "dft":
             return None
         dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else x.dtype
         return dtype if dtype in (torch.bfloat16, torch.float16) else None

@@ -29,7 +29,8 @@ class _CirculantConv(torch.autograd.Function):
         dx = torch.bmm(dy, _matrix(h, length, x.dtype).transpose(1, 2))
         lags = torch.arange(n, device=h.device)[:, None]
         to = (torch.arange(length, device=h.device) + lags) % n  # (n, L): where lag k takes position j
-        products = torch.bmm(x.transpose(1, 2), dy)  # (D, from, to)
+        wide = torch.float32 if x.dtype == torch.float16 else x.dtype  # sums over the batch leave float16's range
+        products = torch.bmm(x.transpose(1, 2).to(wide), dy.to(wide))  # (D, from, to)
         met = products.gather(2, to.clamp(max=length - 1).T.expand(x.shape[0], -1, -1))
         return dx, met.masked_fill((to >= length).T, 0).sum(dim=1, dtype=h.dtype)
 

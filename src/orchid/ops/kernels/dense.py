@@ -7,13 +7,14 @@ from typing import Any
 import torch
 import triton
 from torch import Tensor
+from triton.runtime import driver
 
 from orchid.ops.kernels.dense_kernels import dense_conditioning_grad_kernel, dense_grad_kernel, dense_kernel
 from orchid.ops.kernels.octet_gradients import octet_grad_kernel
 from orchid.ops.kernels.operands import Operands
 
-# Transform lengths whose tables and tiles leave room for a second program in shared memory.
-LENGTHS = (64, 128)
+# Transform lengths, and the shared memory a program may need there on any architecture, in bytes.
+SHARED = {64: 48 << 10, 128: 144 << 10}
 # Columns of a spectrum that are worked on at a time.
 BLOCK = 64
 # Samples of a tile: the rows of a tensor core's product.
@@ -32,7 +33,8 @@ def serves(given: Operands, *rows: Tensor) -> bool:
     The products' operands have float16's precision: enough below bfloat16's to disappear in it, not below its own.
     """
     return (
-        given.n in LENGTHS
+        given.n in SHARED
+        and SHARED[given.n] <= _shared_memory(given.p.device)
         and given.u is None
         and given.period % 8 == 0
         and given.sides < 2
@@ -108,8 +110,30 @@ def streams_gradients(given: Operands, first: int, last: int, dy: Tensor, grads:
 
 
 @lru_cache(maxsize=16)
+def _shared_memory(device: torch.device) -> int:
+    """Return the bytes of shared memory a program may have; the interpreter has no limit."""
+    if device.type != "cuda":
+        return max(SHARED.values())
+    index = torch.cuda.current_device() if device.index is None else device.index
+    return int(driver.active.utils.get_device_properties(index)["max_shared_mem"])
+
+
 def tables(n: int, device: torch.device) -> Tensor:
-    """Return C[t, k] = cos(2 pi t k / n) and S[t, k] = -sin(2 pi t k / n), S[t, 0] = (-1)^t: (2, n, n / 2) float16."""
+    """Return C[t, k] = cos(2 pi t k / n) and S[t, k] = -sin(2 pi t k / n), S[t, 0] = (-1)^t: (2, n, n / 2) float16.
+
+    Kept, but for those made while a graph is captured: they belong to the graph, and hold nothing before its replay.
+    """
+    if device.type == "cuda" and torch.cuda.is_current_stream_capturing() and (n, device) not in _TABLES:
+        return _tables(n, device)
+    if (n, device) not in _TABLES:
+        _TABLES[n, device] = _tables(n, device)
+    return _TABLES[n, device]
+
+
+_TABLES: dict[tuple[int, torch.device], Tensor] = {}
+
+
+def _tables(n: int, device: torch.device) -> Tensor:
     t, k = torch.arange(n, device=device), torch.arange(n // 2, device=device)
     angle = (t[:, None] * k % n).double() * (2 * math.pi / n)
     sines = -angle.sin()

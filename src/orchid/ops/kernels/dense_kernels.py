@@ -444,7 +444,8 @@ def dense_grad_kernel(
                 tl.store(row_f + _columns(i, BLOCK), dh.to(tl.float16), mask=here)
         target = grads + (own * (2 + SIDES) * batch + b) * length + t
         c = _synthesis(c_res, c_ims, matrices, BLOCKS)
-        _put(target + (1 + SIDES) * batch * length, c, bound * a_most * (1.0 / N), inside)
+        plane = batch.to(tl.int64) * length
+        _put(target + (1 + SIDES) * plane, c, bound * a_most * (1.0 / N), inside)
         da = _synthesis(d_res, d_ims, matrices, BLOCKS)
         _put(target, da, bound * e_most * (1.0 / N), inside)
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from orchid.ops.kernels.operands import Decay, Operands
 from orchid.ops.kernels.passes import backward, by_channel, forward, small_static
+from orchid.ops.spectral_conv import full_precision
 
 
 def fused_mix(
@@ -100,7 +101,7 @@ def _mix(
         p, u, pad, u_pad, offset, weight, bias, spatial, spectral, hidden, output, delta, static,
         n, period, padding, scale, Decay(*decay),
     )  # fmt: skip
-    with _on_device_of(p):
+    with _on_device_of(p), full_precision(p):
         return forward(given)
 
 
@@ -139,7 +140,7 @@ def _mix_backward(
         p, u, pad, u_pad, offset, weight, bias, spatial, spectral, hidden, output, delta, static,
         n, period, padding, scale, Decay(*decay),
     )  # fmt: skip
-    with _on_device_of(p):
+    with _on_device_of(p), full_precision(p):
         return backward(given, dy, kept)
 
 
