@@ -1,26 +1,17 @@
 """The fused kernels, on a GPU or in Triton's interpreter: output and every gradient against the reference."""
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from helpers import assert_close, option_id, reference_mixer, relative_error
+from kernel_checks import DEVICE, assert_at_most_twice_as_far_off, build
 
 from orchid import OrchidMixer
 
 pytest.importorskip("triton", reason="needs Triton")
-from orchid.ops.kernels import around_fft, dense, mix, passes
+from orchid.ops.kernels import around_fft, mix, passes
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 # Float32 against a float64 reference. Gradients of taps and biases sum over batch and length.
 TOLERANCE = 1e-5
-
-
-def build(width: int = 2, length: int = 16, **options: object) -> OrchidMixer:
-    torch.manual_seed(0)
-    mixer = OrchidMixer(width, length, backend="triton", **options)
-    torch.nn.init.normal_(mixer.short_conv.bias)
-    return mixer.to(DEVICE)
 
 
 def check(
@@ -125,39 +116,6 @@ def test_magnitudes_whose_squares_leave_float32(size: float) -> None:
         check(mixer, x.detach(), context=context.detach())
 
 
-def assert_at_most_twice_as_far_off(
-    mixer: OrchidMixer, x: torch.Tensor, mask: torch.Tensor | None = None, context: torch.Tensor | None = None
-) -> None:
-    """Compare errors against float64 with those of the torch backend in the same precision: output, every gradient."""
-    options = {**mixer._options(), "backend": "torch"}
-    plain = OrchidMixer(mixer.d_model, mixer.max_length, **options).to(DEVICE, x.dtype)
-    exact = OrchidMixer(mixer.d_model, mixer.max_length, **options).double()
-    results, weight = [], torch.randn(x.shape, dtype=torch.float64)
-    for layer in (mixer, plain, exact):
-        layer.load_state_dict(mixer.state_dict())
-        like = layer.in_proj.weight
-        leaves = {"x": x, **({} if context is None else {"context": context})}
-        leaves = {name: t.to(like).detach().requires_grad_() for name, t in leaves.items()}
-        here = None if mask is None else mask.to(like.device)
-        y = layer(leaves["x"], here, leaves.get("context"))
-        y = y if here is None else y * here[..., None]
-        names = {**leaves, **dict(layer.named_parameters())}
-        grads = torch.autograd.grad((y * weight.to(y)).sum(), list(names.values()))
-        results.append({"y": y, **dict(zip(names, grads, strict=True))})
-    ours, torchs, expected = map(pooled, results, [results[2]] * 3)
-    for name, value in expected.items():
-        error, allowed = relative_error(ours[name], value), relative_error(torchs[name], value)
-        assert error <= 2 * allowed, f"{name}: {error:.2e}, torch {allowed:.2e}"
-
-
-def pooled(tensors: dict[str, torch.Tensor], scales: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Put small tensors together, each over its size: the ratio of two random errors needs many of them."""
-    large = {name: t.detach().double().cpu() for name, t in tensors.items()}
-    small = [name for name, t in large.items() if t.numel() < 50]
-    parts = [large.pop(name).flatten() / scales[name].detach().double().square().mean().sqrt() for name in small]
-    return {**large, "small": torch.cat(parts)}
-
-
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("conditioning", ["phase", "cross"])
 def test_half_precision(conditioning: str, dtype: torch.dtype) -> None:
@@ -188,98 +146,6 @@ class TestPairsOfPositions:
         exact.load_state_dict(mixer.state_dict())
         assert torch.isfinite(y).all()
         assert relative_error(y.cpu(), exact(x.double().cpu())) < 2e-2
-
-
-class TestShortRows:
-    """Many short rows in half precision take one kernel, whose transforms are matrix products."""
-
-    @pytest.fixture(autouse=True)
-    def served(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-        """See to it that a test in here goes where it should."""
-        calls = []
-        for name in ("write", "gradients"):
-            original = getattr(dense, name)
-            monkeypatch.setattr(dense, name, lambda *given, f=original: (calls.append(f), f(*given))[1])
-        if DEVICE == "cpu":
-            monkeypatch.setattr(dense, "ROWS", 16)  # the interpreter takes its time
-        yield
-        assert len(calls) >= 2
-
-    @pytest.mark.parametrize(
-        ("n", "options"),
-        [
-            (64, {}),
-            (64, {"conditioning": "static"}),
-            (64, {"kernel_size": 5, "short_padding": "same", "norm": "backward"}),
-            (64, {"short_padding": "circular"}),
-            (32, {"boundary": "linear"}),
-            (128, {}),
-        ],
-        ids=str,
-    )
-    def test_against_the_reference(self, n: int, options: dict[str, object]) -> None:
-        mixer = build(4, n, **options).bfloat16()
-        assert_at_most_twice_as_far_off(mixer, torch.randn(26, n, 4, device=DEVICE).bfloat16())
-
-    @pytest.mark.parametrize("padding", ["causal", "same", "circular"])
-    def test_masks_and_shorter_inputs(self, padding: str) -> None:
-        mixer, x = build(4, 64, short_padding=padding).bfloat16(), torch.randn(26, 40, 4, device=DEVICE).bfloat16()
-        mask = torch.rand(26, 40, device=DEVICE) > 0.3
-        mask[3] = False
-        assert_at_most_twice_as_far_off(mixer, x, mask)
-
-    @pytest.mark.parametrize(("scale", "offset"), [(1.0, 300.0), (1e-6, 0.0), (1e6, 0.0), (0.0, 0.0)])
-    def test_offsets_and_magnitudes(self, scale: float, offset: float) -> None:
-        mixer = build(2, 64, conditioning="static").bfloat16()
-        x = (torch.randn(32, 64, 2, device=DEVICE) * scale + offset).bfloat16()
-        y = mixer(x)
-        grads = torch.autograd.grad(y.sum(), list(mixer.parameters()))
-        exact = OrchidMixer(2, 64, **{**mixer._options(), "backend": "torch"}).double()
-        exact.load_state_dict(mixer.state_dict())
-        assert all(torch.isfinite(t).all() for t in (y, *grads))
-        assert relative_error(y.cpu(), exact(x.double().cpu())) < 2e-2
-
-    def test_frozen(self) -> None:
-        mixer, x = build(3, 64).bfloat16(), torch.randn(24, 64, 3, device=DEVICE).bfloat16()
-        expected = mixer(x)
-        mixer.freeze()
-        assert relative_error(mixer(x), expected) < 2**-8  # another rounding of h0_f, then to bfloat16
-
-    def test_nan_behind_masks_and_expanded_gradients(self) -> None:
-        mixer, x = build(2, 64).bfloat16(), torch.randn(26, 64, 2, device=DEVICE).bfloat16()
-        mask = torch.rand(26, 64, device=DEVICE) > 0.3
-        clean = mixer(x, mask)
-        dirty = mixer(x.masked_fill(~mask[..., None], torch.nan), mask)
-        assert torch.equal(clean[mask], dirty[mask])
-        grads = torch.autograd.grad(dirty[mask].float().sum(), list(mixer.parameters()))
-        assert all(torch.isfinite(grad).all() for grad in grads)
-
-    def test_backward_under_autocast(self) -> None:
-        mixer, x = build(2, 64).bfloat16(), torch.randn(26, 64, 2, device=DEVICE).bfloat16()
-        parameters = [mixer.stages[0].static.delta, mixer.stages[0].static.filter.output]
-        outside = torch.autograd.grad(mixer(x).float().square().sum(), parameters)
-        with torch.autocast(DEVICE, torch.bfloat16):
-            inside = torch.autograd.grad(mixer(x).float().square().sum(), parameters)
-        assert all(torch.equal(a, b) for a, b in zip(outside, inside, strict=True))
-
-    def test_too_little_shared_memory(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        mixer, x = build(1, 128).bfloat16(), torch.randn(26, 128, 1, device=DEVICE).bfloat16()
-        given = []
-        original = dense.serves
-        monkeypatch.setattr(dense, "serves", lambda *rows: (given.append(rows), original(*rows))[1])
-        mixer(x).float().sum().backward()
-        monkeypatch.setattr(dense, "_shared_memory", lambda device: 101376)
-        assert not any(original(*rows) for rows in given)
-
-    def test_chunks_and_the_same_bits(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        mixer, x = build(3, 64).bfloat16(), torch.randn(26, 64, 3, device=DEVICE).bfloat16()
-        whole = torch.autograd.grad(mixer(x).float().square().sum(), list(mixer.parameters()))
-        monkeypatch.setattr(passes, "CHUNK", 2 * 26 * 64)
-        parts = torch.autograd.grad(mixer(x).float().square().sum(), list(mixer.parameters()))
-        again = torch.autograd.grad(mixer(x).float().square().sum(), list(mixer.parameters()))
-        assert all(torch.equal(a, b) for a, b in zip(parts, again, strict=True))
-        for a, b in zip(whole, parts, strict=True):
-            assert relative_error(a, b) < 2**-7
 
 
 class TestChunks:

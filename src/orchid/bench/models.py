@@ -57,7 +57,10 @@ def run_models_benchmark(console: Console, families: list[str], json_file: Path 
     for name in families:
         for case in list_cases(check_choice("--families", name, FAMILIES), device.type):
             with console.status(f"timing {case.model}, {case.batch} x {case.length}"):
-                rows.append(_time_case(case, device, dtype))
+                try:
+                    rows.append(_time_case(case, device, dtype))
+                except RuntimeError as error:  # out of memory: said, not hidden
+                    console.print(f"not timed: {case.model}, {case.batch} x {case.length}: {error}", markup=False)
             gc.collect()
             if device.type == "cuda":
                 torch.cuda.empty_cache()

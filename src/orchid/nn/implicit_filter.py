@@ -19,7 +19,66 @@ SLOWEST, FASTEST = 1.5, 0.3
 FALL = math.log(100)
 
 
-class ImplicitFilter(nn.Module):
+class SineNetwork(nn.Module):
+    """The FFN of an implicit filter: three linear layers with sines that share one learned vector of frequencies.
+
+    A linear map to D channels without bias follows; what it is multiplied by is the filter's own.
+
+    Args:
+        d_model: D.
+        inputs: size of the embedding of a lag.
+        width: hidden size.
+    """
+
+    def __init__(self, d_model: int, inputs: int, width: int) -> None:
+        super().__init__()
+        self.d_model, self.width = check_at_least("d_model", d_model, 1), check_at_least("width", width, 1)
+        sizes = [inputs, *[width] * HIDDEN_LAYERS]
+        self.weights = nn.ParameterList(torch.empty(o, i) for i, o in pairwise(sizes))
+        self.biases = nn.ParameterList(torch.empty(o) for o in sizes[1:])
+        self.output = nn.Parameter(torch.empty(d_model, width))
+        self.frequency = nn.Parameter(torch.empty(width))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw hidden weights and biases uniform in +-1 / sqrt(fan in), the output for unit variance."""
+        for weight, bias in zip(self.weights, self.biases, strict=True):
+            bound = 1 / math.sqrt(weight.shape[1])
+            nn.init.uniform_(weight, -bound, bound)
+            nn.init.uniform_(bias, -bound, bound)
+        bound = math.sqrt(6 / self.width)  # a sine has variance 1/2
+        nn.init.uniform_(self.output, -bound, bound)
+        nn.init.constant_(self.frequency, FREQUENCY)
+
+    def sines(self, z: Tensor) -> Tensor:
+        """Return the network before its output, (n, width), of embedded lags (n, inputs)."""
+        frequency = at_least_float32(self.frequency)
+        for weight, bias in zip(self.weights, self.biases, strict=True):
+            # sin(f (W z + b)), with f on the small side: two passes over n x width instead of four
+            weight, bias = frequency[:, None] * at_least_float32(weight), frequency * at_least_float32(bias)
+            z = torch.sin(torch.addmm(bias, z, weight.T))
+        return z
+
+    def spans(self) -> Tensor:
+        """Return every channel's decay length in half grids, (D,)."""
+        like = at_least_float32(self.output)
+        return torch.linspace(SLOWEST, FASTEST, self.d_model, device=like.device, dtype=like.dtype)
+
+    def signed_lags(self, n: int, grid: float) -> Tensor:
+        """Return the lags of a circle of n in half grids, negative ones at its end, (n,)."""
+        like = at_least_float32(self.output)
+        t = torch.arange(n, device=like.device, dtype=like.dtype)
+        return torch.where(t < n - n // 2, t, t - n) * (2 / grid)
+
+
+def embedded(tau: Tensor, size: int) -> Tensor:
+    """Return PosEmb, (tau, cos(pi f tau), sin(pi f tau)) for f = 1 ... (size - 1) / 2: (n, size)."""
+    bands = torch.arange(1, size // 2 + 1, device=tau.device, dtype=tau.dtype) * math.pi
+    angle = tau[:, None] * bands
+    return torch.cat((tau[:, None], angle.cos(), angle.sin()), dim=1)
+
+
+class ImplicitFilter(SineNetwork):
     """h0[d, t] = FFN(PosEmb(t))[d] * decay_d(t) / sqrt(n) on the circle of n lags (remark in section 3.2).
 
     With tau the signed lag in half grids, tau(t) = 2 t / grid for 0 <= t < n / 2 and 2 (t - n) / grid above:
@@ -50,49 +109,23 @@ class ImplicitFilter(nn.Module):
     def __init__(
         self, d_model: int, max_length: int, *, embedding: int = 5, width: int = 64, grid: float | None = None
     ) -> None:
-        super().__init__()
-        self.d_model = check_at_least("d_model", d_model, 1)
-        self.max_length = check_at_least("max_length", max_length, 1)
+        # The lag, and a cosine and a sine per frequency.
+        super().__init__(d_model, check_odd("embedding", embedding), width)
+        self.max_length, self.embedding = check_at_least("max_length", max_length, 1), embedding
         self.grid = float(max_length) if grid is None else grid
-        self.embedding = check_odd("embedding", embedding)  # the lag, and a cosine and a sine per frequency
-        self.width = check_at_least("width", width, 1)
-        sizes = [embedding, *[width] * HIDDEN_LAYERS]
-        self.weights = nn.ParameterList(torch.empty(o, i) for i, o in pairwise(sizes))
-        self.biases = nn.ParameterList(torch.empty(o) for o in sizes[1:])
-        self.output = nn.Parameter(torch.empty(d_model, width))
-        self.frequency = nn.Parameter(torch.empty(width))
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw hidden weights and biases uniform in +-1 / sqrt(fan in), the output for unit variance."""
-        for weight, bias in zip(self.weights, self.biases, strict=True):
-            bound = 1 / math.sqrt(weight.shape[1])
-            nn.init.uniform_(weight, -bound, bound)
-            nn.init.uniform_(bias, -bound, bound)
-        bound = math.sqrt(6 / self.width)  # a sine has variance 1/2
-        nn.init.uniform_(self.output, -bound, bound)
-        nn.init.constant_(self.frequency, FREQUENCY)
 
     def forward(self) -> Tensor:
         """Return h0 (D, n), at least float32."""
         output = at_least_float32(self.output)
         with full_precision(output):
-            span = torch.linspace(SLOWEST, FASTEST, self.d_model, device=output.device, dtype=output.dtype)
-            decay = torch.exp(self._tau().abs() * (-FALL / span[:, None]))
+            decay = torch.exp(self._tau().abs() * (-FALL / self.spans()[:, None]))
             return (output / math.sqrt(self.max_length) @ self.hidden().T) * decay
 
     def hidden(self) -> Tensor:
         """Return the network before its output, (n, width)."""
-        tau, frequency = self._tau(), at_least_float32(self.frequency)
+        tau = self._tau()
         with full_precision(tau):
-            bands = torch.arange(1, self.embedding // 2 + 1, device=tau.device, dtype=tau.dtype) * math.pi
-            angle = tau[:, None] * bands
-            z = torch.cat((tau[:, None], angle.cos(), angle.sin()), dim=1)  # (n, embedding)
-            for weight, bias in zip(self.weights, self.biases, strict=True):
-                # sin(f (W z + b)), with f on the small side: two passes over n x width instead of four
-                weight, bias = frequency[:, None] * at_least_float32(weight), frequency * at_least_float32(bias)
-                z = torch.sin(torch.addmm(bias, z, weight.T))
-        return z
+            return self.sines(embedded(tau, self.embedding))
 
     def decay(self) -> tuple[float, float, float, float, float]:
         """Return unit, span, slope, fall, scale: decay_d / sqrt(n) = scale exp(fall |lag| unit / (span + slope d))."""
@@ -101,9 +134,7 @@ class ImplicitFilter(nn.Module):
 
     def _tau(self) -> Tensor:
         """Return the signed lags in half grids, (n,)."""
-        n, like = self.max_length, at_least_float32(self.output)
-        t = torch.arange(n, device=like.device, dtype=like.dtype)
-        return torch.where(t < n - n // 2, t, t - n) * (2 / self.grid)
+        return self.signed_lags(self.max_length, self.grid)
 
     def extra_repr(self) -> str:
         """Show sizes in ``print(module)``."""

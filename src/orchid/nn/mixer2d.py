@@ -95,7 +95,7 @@ class OrchidMixer2d(nn.Module):
         self.short_bias = nn.Parameter(torch.zeros(3 * d_model))
         self.spatial = nn.Parameter(torch.empty(sides, d_model, kernel_size, kernel_size))
         self.spectral = nn.Parameter(torch.empty(d_model if sides else 0, kernel_size, kernel_size))
-        self.filter = ImplicitFilter2d(d_model, height, width, embedding=filter_embedding, hidden=filter_width)
+        self.filter = ImplicitFilter2d(d_model, height, width, embedding=filter_embedding, width=filter_width)
         self.delta = nn.Parameter(torch.empty(d_model))
         self.dropout = nn.Dropout(check_fraction("dropout", dropout))
         self.reset_parameters()

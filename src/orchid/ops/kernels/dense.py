@@ -9,7 +9,8 @@ import triton
 from torch import Tensor
 from triton.runtime import driver
 
-from orchid.ops.kernels.dense_kernels import dense_conditioning_grad_kernel, dense_grad_kernel, dense_kernel
+from orchid.ops.kernels.dense_gradients import dense_conditioning_grad_kernel, dense_grad_kernel
+from orchid.ops.kernels.dense_kernels import dense_kernel
 from orchid.ops.kernels.octet_gradients import octet_grad_kernel
 from orchid.ops.kernels.operands import Operands
 

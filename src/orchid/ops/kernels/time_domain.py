@@ -14,7 +14,8 @@ import triton.language as tl
 
 
 @triton.jit
-def _wrapped(t, period, CIRCULAR: tl.constexpr):
+def wrapped(t, period, CIRCULAR: tl.constexpr):
+    """Return positions on the circle, where there is one."""
     if CIRCULAR:
         t = tl.where(t < 0, t + period, t)
         t = tl.where(t >= period, t - period, t)
@@ -36,10 +37,10 @@ def value(
     AT: tl.constexpr, CIRCULAR: tl.constexpr, HAS_PAD: tl.constexpr, PAIRED: tl.constexpr,
 ):  # fmt: skip
     """Return positions 2 m + AT of a stream."""
-    t = _wrapped(2 * m + AT, period, CIRCULAR)
+    t = wrapped(2 * m + AT, period, CIRCULAR)
     real = real_at(t, length, pad, HAS_PAD)
     if PAIRED:
-        at = _wrapped(m + AT // 2, period // 2, CIRCULAR)
+        at = wrapped(m + AT // 2, period // 2, CIRCULAR)
         words = pointer.to(tl.pointer_type(tl.int32))
         word = tl.load(words + at, mask=(at >= 0) & (at < length // 2), other=0)
         if pointer.dtype.element_ty == tl.bfloat16:  # the upper half of a float32

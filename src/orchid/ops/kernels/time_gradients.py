@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 
 from orchid.ops.kernels.sums import plus, zeros
-from orchid.ops.kernels.time_domain import _wrapped, get_cells, parameters, put_row, real_at, short, value
+from orchid.ops.kernels.time_domain import get_cells, parameters, put_row, real_at, short, value, wrapped
 
 
 @triton.jit
@@ -19,10 +19,10 @@ def _cell(
     PART: tl.constexpr, AT: tl.constexpr, CIRCULAR: tl.constexpr, HAS_PAD: tl.constexpr, PAIRED: tl.constexpr,
 ):  # fmt: skip
     """Return positions 2 m + AT of a complex row, its real or imaginary PART; zero outside and where masked."""
-    t = _wrapped(2 * m + AT, period, CIRCULAR)
+    t = wrapped(2 * m + AT, period, CIRCULAR)
     real = real_at(t, length, pad, HAS_PAD)
     if PAIRED:
-        x0, x1, y0, y1 = get_cells(pointer, _wrapped(m + AT // 2, period // 2, CIRCULAR), n)
+        x0, x1, y0, y1 = get_cells(pointer, wrapped(m + AT // 2, period // 2, CIRCULAR), n)
         if PART == 0:
             x = x1 if AT % 2 == 1 else x0
         else:

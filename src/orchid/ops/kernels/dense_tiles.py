@@ -1,0 +1,102 @@
+"""Tiles of short rows in time: ROWS samples of one channel, all n positions, as operands of matrix products.
+
+A thread holds octets of positions (``octets.py``). Signals are divided by their row's largest value before they are
+rounded to float16: nothing overflows, and little is lost.
+"""
+
+import triton
+import triton.language as tl
+
+from orchid.ops.kernels.octets import convolved, eight, whole
+from orchid.ops.kernels.time_domain import wrapped
+
+TINY = tl.constexpr(1e-30)
+
+
+@triton.jit
+def octets(x, ROWS: tl.constexpr, M: tl.constexpr):
+    """Return the eight positions of every octet of (ROWS, 8 M), (ROWS, M) each."""
+    return eight(tl.reshape(x, (ROWS, M, 2, 2, 2)))
+
+
+@triton.jit
+def real_tokens(t, here, length, pads, FULL: tl.constexpr, HAS_PAD: tl.constexpr):
+    """Return whether positions (1, N) of samples (ROWS, 1) hold real tokens."""
+    real = here & (t >= 0)
+    if not FULL:
+        real = real & (t < length)
+    if HAS_PAD:
+        real = real & (tl.load(pads + t, mask=real, other=1) == 0)
+    return real
+
+
+@triton.jit
+def load_tile(row, t, offset, real, FULL: tl.constexpr):
+    """Load positions t of a stream and add its offset; where FULL, rows beyond the last sample are left as they are."""
+    x = tl.load(row + t, mask=real, other=0.0).to(tl.float32) + offset
+    if not FULL:
+        x = tl.where(real, x, 0.0)
+    return x
+
+
+@triton.jit
+def stream(
+    row, offset, t, here, real, length, pads, period,
+    ROWS: tl.constexpr, M: tl.constexpr, K: tl.constexpr, SHIFT: tl.constexpr, CIRCULAR: tl.constexpr,
+    FULL: tl.constexpr, HAS_PAD: tl.constexpr,
+):  # fmt: skip
+    """Return positions 8 m - (K - 1) + SHIFT ... 8 m + 7 + SHIFT of a stream as vectors (ROWS, M).
+
+    The neighbours of an octet come with theirs, in one load each.
+    """
+    x = octets(load_tile(row, t, offset, real, FULL), ROWS, M)
+    if SHIFT < K - 1:
+        before = wrapped(t - 8, period, CIRCULAR)
+        inside = real_tokens(before, here, length, pads, FULL, HAS_PAD)
+        x = octets(load_tile(row, before, offset, inside, False), ROWS, M)[9 - K + SHIFT :] + x
+    if SHIFT > 0:
+        after = wrapped(t + 8, period, CIRCULAR)
+        inside = real_tokens(after, here, length, pads, False, HAS_PAD)
+        x = x + octets(load_tile(row, after, offset, inside, False), ROWS, M)[:SHIFT]
+    return x
+
+
+@triton.jit
+def convolved_tile(x, own, ROWS: tl.constexpr, M: tl.constexpr, K: tl.constexpr):
+    """Return the short convolution of a ``stream``, bias added, (ROWS, 8 M)."""
+    return tl.reshape(whole(convolved(x, own, 8, K)), (ROWS, 8 * M))
+
+
+@triton.jit
+def operand(x, real, FULL: tl.constexpr):
+    """Return rows as float16, divided by their largest value, and that value (ROWS,); zero where no token is real."""
+    if not FULL:
+        x = tl.where(real, x, 0.0)
+    most = tl.maximum(tl.max(tl.abs(x), axis=1), TINY)
+    return (x * (1.0 / most)[:, None]).to(tl.float16), most
+
+
+@triton.jit
+def short_tile(
+    row, own, t, here, real, length, pads, period,
+    ROWS: tl.constexpr, M: tl.constexpr, K: tl.constexpr, SHIFT: tl.constexpr, CIRCULAR: tl.constexpr,
+    FULL: tl.constexpr, HAS_PAD: tl.constexpr,
+):  # fmt: skip
+    """Return the short convolution of a stream, (ROWS, 8 M); ``own`` are its ``parameters``."""
+    x = stream(row, own[K + 1], t, here, real, length, pads, period, ROWS, M, K, SHIFT, CIRCULAR, FULL, HAS_PAD)
+    return convolved_tile(x, own, ROWS, M, K)
+
+
+@triton.jit
+def signals(
+    v_row, s_row, v_own, s_own, g_own, t, here, real, length, pads, period,
+    ROWS: tl.constexpr, M: tl.constexpr, SIDES: tl.constexpr, K: tl.constexpr, SHIFT: tl.constexpr,
+    CIRCULAR: tl.constexpr, FULL: tl.constexpr, HAS_PAD: tl.constexpr,
+):  # fmt: skip
+    """Return a = s_1 * v and, with SIDES, the conditioning sequence, as operands: each with its rows' largest."""
+    v = stream(v_row, v_own[K + 1], t, here, real, length, pads, period, ROWS, M, K, SHIFT, CIRCULAR, FULL, HAS_PAD)
+    s = short_tile(s_row, s_own, t, here, real, length, pads, period, ROWS, M, K, SHIFT, CIRCULAR, FULL, HAS_PAD)
+    made = operand(convolved_tile(v, v_own, ROWS, M, K) * s, real, FULL)
+    if SIDES:
+        made = made + operand(convolved_tile(v, g_own, ROWS, M, K), real, FULL)
+    return made
