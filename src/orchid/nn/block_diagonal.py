@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from orchid.ops.checks import check_at_least, check_choice, check_fraction
+from orchid.ops.kernels.launch import hooked, transformed, triton_installed
 
 MLPS = ("plain", "gated")
 
@@ -76,7 +77,7 @@ class MLP(nn.Module):
         self, d_model: int, *, kind: str = "plain", blocks: int = 1, expansion: int = 4, dropout: float = 0.0
     ) -> None:
         super().__init__()
-        self.kind = check_choice("mlp", kind, MLPS)
+        self.kind, self.d_model = check_choice("mlp", kind, MLPS), d_model
         hidden = check_at_least("expansion", expansion, 1) * d_model
         self.up = _linear(d_model, hidden, blocks)
         self.gate = _linear(d_model, hidden, blocks) if kind == "gated" else None
@@ -85,10 +86,35 @@ class MLP(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (..., D) to (..., D)."""
+        if self._fused(x):
+            return self._by_blocks(x)
         hidden = F.gelu(self.up(x))
         if self.gate is not None:
             hidden = hidden * self.gate(x)
         return self.down(self.dropout(hidden))
+
+    def _fused(self, x: Tensor) -> bool:
+        """Return whether the kernels take this input: block diagonal, on a GPU, nothing watching the layers inside."""
+        layers = (self.up, self.down) if self.gate is None else (self.up, self.gate, self.down)
+        return (
+            x.is_cuda
+            and x.dtype != torch.float64
+            and x.shape[-1] == self.d_model
+            and all(type(layer) is BlockDiagonalLinear and layer.bias is not None for layer in layers)
+            and triton_installed()
+            and (torch.compiler.is_compiling() or not (transformed() or any(map(hooked, layers))))
+        )
+
+    def _by_blocks(self, x: Tensor) -> Tensor:
+        """Compute the same with the hidden layer stored block by block."""
+        from orchid.ops.kernels.block_mlp import block_hidden, from_blocks
+
+        kind = x.device.type
+        dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+        up, gate, down = (None if layer is None else layer.weight.to(dtype) for layer in (self.up, self.gate, self.down))
+        gate_bias = None if self.gate is None else self.gate.bias
+        hidden = block_hidden(x.to(dtype).reshape(-1, self.d_model), up, self.up.bias, gate, gate_bias)
+        return from_blocks(self.dropout(hidden), down, self.down.bias).reshape(x.shape)
 
 
 def _linear(in_features: int, out_features: int, blocks: int) -> nn.Module:

@@ -1,17 +1,15 @@
 """The layer's fused path: which settings and inputs the kernels serve, and the call."""
 
-import importlib.util
 import logging
-import os
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from orchid.nn.conditioning import CrossConditioning, PhaseConditioning
 from orchid.nn.data_dependent_conv import DataDependentConv
+from orchid.ops.kernels.launch import hooked, transformed, triton_installed
 
 if TYPE_CHECKING:
     from orchid.nn.mixer import OrchidMixer
@@ -41,7 +39,7 @@ def settings_obstacle(mixer: "OrchidMixer") -> str | None:
         return f"max_length={mixer.max_length} is shorter than kernel_size={mixer.kernel_size}"
     if mixer.filter_width > WIDEST_FILTER:
         return f"the kernels have filter_width to {WIDEST_FILTER}, not {mixer.filter_width}"
-    if importlib.util.find_spec("triton") is None:
+    if not triton_installed():
         return "Triton is not installed (pip install 'orchid-torch[kernels]')"
     return None
 
@@ -59,16 +57,11 @@ def input_obstacle(x: Tensor, backend: str, interpreted: bool) -> str | None:
 def surroundings_obstacle(mixer: "OrchidMixer") -> str | None:
     """Return why the kernels would change what surrounds the layer, or None; asked at every call not compiled."""
     inside = (mixer.in_proj, mixer.short_conv, *mixer.stages.modules())
-    if any(module._forward_hooks or module._forward_pre_hooks for module in inside):
+    if any(map(hooked, inside)):
         return "a module inside the layer has hooks, which the kernels would pass by"
-    if torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0:
+    if transformed():
         return "the kernels have no rule for torch.func transforms and forward-mode derivatives"
     return None
-
-
-def interpreter_on() -> bool:
-    """Return whether Triton runs kernels in its interpreter, on a CPU."""
-    return os.environ.get("TRITON_INTERPRET") == "1"
 
 
 @lru_cache(maxsize=64)

@@ -12,7 +12,6 @@ from orchid.nn.fused import (
     BACKENDS,
     fused_convolution,
     input_obstacle,
-    interpreter_on,
     log_once,
     settings_obstacle,
     surroundings_obstacle,
@@ -31,6 +30,7 @@ from orchid.ops.checks import (
     check_sequence,
 )
 from orchid.ops.depthwise import PADDINGS
+from orchid.ops.kernels.launch import interpreter_on
 from orchid.ops.spectral_conv import SIGMAS, full_precision, spectral_conv
 from orchid.ops.transforms import NORMS, get_transform
 

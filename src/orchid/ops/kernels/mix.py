@@ -5,12 +5,12 @@ computed again.
 """
 
 import math
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from orchid.ops.kernels.launch import on_device_of
 from orchid.ops.kernels.operands import Decay, Operands
 from orchid.ops.kernels.passes import backward, by_channel, forward, small_static
 from orchid.ops.spectral_conv import full_precision
@@ -101,7 +101,7 @@ def _mix(
         p, u, pad, u_pad, offset, weight, bias, spatial, spectral, hidden, output, delta, static,
         n, period, padding, scale, Decay(*decay),
     )  # fmt: skip
-    with _on_device_of(p), full_precision(p):
+    with on_device_of(p), full_precision(p):
         return forward(given)
 
 
@@ -140,7 +140,7 @@ def _mix_backward(
         p, u, pad, u_pad, offset, weight, bias, spatial, spectral, hidden, output, delta, static,
         n, period, padding, scale, Decay(*decay),
     )  # fmt: skip
-    with _on_device_of(p), full_precision(p):
+    with on_device_of(p), full_precision(p):
         return backward(given, dy, kept)
 
 
@@ -172,7 +172,3 @@ def _backward(ctx: Any, dy: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
 
 _mix.register_autograd(_backward, setup_context=_setup_context)
 
-
-def _on_device_of(x: Tensor) -> AbstractContextManager[object]:
-    """Return a context in which kernels are launched where x is: Triton takes the current device."""
-    return torch.cuda.device(x.device) if x.is_cuda else nullcontext()

@@ -1,0 +1,34 @@
+"""Where kernels are launched, and whether they can be."""
+
+import importlib.util
+import os
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import forward_ad
+
+
+def on_device_of(x: Tensor) -> AbstractContextManager[object]:
+    """Return a context in which kernels are launched where x is: Triton takes the current device."""
+    return torch.cuda.device(x.device) if x.is_cuda else nullcontext()
+
+
+def triton_installed() -> bool:
+    """Return whether kernels can be compiled at all."""
+    return importlib.util.find_spec("triton") is not None
+
+
+def interpreter_on() -> bool:
+    """Return whether Triton runs kernels in its interpreter, on a CPU."""
+    return os.environ.get("TRITON_INTERPRET") == "1"
+
+
+def transformed() -> bool:
+    """Return whether ``torch.func`` or forward-mode derivatives are under way: the kernels have no rule for them."""
+    return torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0
+
+
+def hooked(module: nn.Module) -> bool:
+    """Return whether a module has hooks on its forward pass, which the kernels would pass by."""
+    return bool(module._forward_hooks or module._forward_pre_hooks)

@@ -1,0 +1,87 @@
+"""The block-diagonal MLP's kernels, on a GPU or in Triton's interpreter: output and every gradient."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from helpers import relative_error
+from kernel_checks import DEVICE
+from torch import Tensor
+
+from orchid.nn.block_diagonal import MLP
+
+pytest.importorskip("triton", reason="needs Triton")
+from orchid.ops.kernels import block_mlp
+
+KINDS = ["plain", "gated"]
+
+
+@pytest.fixture(autouse=True)
+def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(block_mlp, "ROWS", 4)
+    monkeypatch.setattr(block_mlp, "COLUMNS", 16)
+    monkeypatch.setattr(block_mlp, "PROGRAMS", 4)  # several tiles a program
+
+
+def gradients(mlp: MLP, call: Callable[[Tensor], Tensor], x: Tensor) -> dict[str, Tensor]:
+    x = x.detach().requires_grad_()
+    torch.manual_seed(1)
+    y = call(x)
+    leaves = {"x": x, **dict(mlp.named_parameters())}
+    upstream = torch.randn(y.shape, dtype=torch.float64).to(y)
+    grads = torch.autograd.grad(y, list(leaves.values()), upstream)
+    return {"y": y.detach(), **dict(zip(leaves, grads, strict=True))}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("kind", KINDS)
+def test_against_float64(kind: str, dtype: torch.dtype) -> None:
+    mlp = MLP(24, kind=kind, blocks=4, expansion=3).to(DEVICE, dtype)
+    x = torch.randn(3, 7, 24, device=DEVICE, dtype=dtype)
+    exact = MLP(24, kind=kind, blocks=4, expansion=3).to(DEVICE, torch.float64)
+    exact.load_state_dict(mlp.state_dict())
+    ours = gradients(mlp, mlp._by_blocks, x)
+    plain = gradients(mlp, lambda x: mlp.down(_hidden(mlp, x)), x)
+    for name, value in gradients(exact, exact, x.double()).items():
+        error, allowed = relative_error(ours[name], value), relative_error(plain[name], value)
+        limit = 1e-6 if dtype == torch.float32 else 1.5 * allowed
+        assert error <= limit, f"{name}: {error:.2e}, layer by layer {allowed:.2e}"
+
+
+def _hidden(mlp: MLP, x: Tensor) -> Tensor:
+    hidden = torch.nn.functional.gelu(mlp.up(x))
+    return hidden if mlp.gate is None else hidden * mlp.gate(x)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_strided_input_autocast_and_the_same_bits(kind: str) -> None:
+    mlp, x = MLP(8, kind=kind, blocks=2).to(DEVICE), torch.randn(5, 8, 3, device=DEVICE).transpose(1, 2)
+    with torch.autocast(DEVICE, dtype=torch.bfloat16):
+        first, second = (gradients(mlp, mlp._by_blocks, x) for _ in range(2))
+    assert first["y"].dtype == torch.bfloat16 and first["up.weight"].dtype == torch.float32
+    for name, value in gradients(mlp, lambda x: mlp.down(_hidden(mlp, x)), x).items():
+        assert torch.equal(first[name], second[name])
+        assert relative_error(first[name], value) < 2e-2  # of bfloat16 products
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_operators(kind: str) -> None:
+    mlp, x = MLP(8, kind=kind, blocks=2).to(DEVICE), torch.randn(5, 8, device=DEVICE, requires_grad=True)
+    gate, gate_bias = (None, None) if mlp.gate is None else (mlp.gate.weight, mlp.gate.bias)
+    arguments = (x, mlp.up.weight, mlp.up.bias, gate, gate_bias)
+    torch.library.opcheck(block_mlp._hidden, arguments)
+    hidden = torch.randn(2, 5, 16, device=DEVICE, requires_grad=True)
+    torch.library.opcheck(block_mlp._from_blocks, (hidden, mlp.down.weight, mlp.down.bias))
+
+
+def test_who_is_served() -> None:
+    mlp = MLP(8, blocks=2).to(DEVICE)
+    x = torch.randn(3, 8, device=DEVICE)
+    assert mlp._fused(x) == (DEVICE == "cuda")
+    assert not mlp._fused(x.double())
+    assert not MLP(8).to(DEVICE)._fused(x)
+    with pytest.raises(ValueError, match="expected"):
+        mlp(torch.randn(3, 6, device=DEVICE))
+    handle = mlp.up.register_forward_hook(lambda *_: None)
+    assert not mlp._fused(x)
+    handle.remove()
