@@ -4,6 +4,7 @@ import pytest
 import torch
 from helpers import relative_error
 
+from orchid.ops import long_conv
 from orchid.ops.circulant import circulant_conv
 from orchid.ops.spectral_conv import spectral_conv
 from orchid.ops.transforms import get_transform
@@ -33,3 +34,14 @@ def test_gradients_are_the_same_bits_every_time() -> None:
     x, h = torch.randn(6, 4, 32), torch.randn(4, 32, requires_grad=True)
     first, second = (torch.autograd.grad(circulant_conv(x, h).square().sum(), h)[0] for _ in range(2))
     assert torch.equal(first, second)
+
+
+def test_a_linear_convolution_of_short_rows_is_the_same_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.randn(3, 4, 10, dtype=torch.float64)
+    kernels = torch.randn(2, 4, 12, dtype=torch.float64)
+    for given in (kernels, kernels[:1]):
+        expected = long_conv.long_conv(x, *given)
+        with monkeypatch.context() as patch:
+            patch.setattr(long_conv, "product_dtype", lambda x, n: x.dtype)  # as on a GPU in half precision
+            patch.setattr(long_conv, "spectral_conv", None)
+            assert relative_error(long_conv.long_conv(x, *given), expected) < 1e-12

@@ -95,14 +95,13 @@ class MLP(nn.Module):
 
     def _fused(self, x: Tensor) -> bool:
         """Return whether the kernels take this input: block diagonal, on a GPU, nothing watching the layers inside."""
-        layers = (self.up, self.down) if self.gate is None else (self.up, self.gate, self.down)
         return (
             x.is_cuda
             and x.dtype != torch.float64
             and x.shape[-1] == self.d_model
-            and all(type(layer) is BlockDiagonalLinear and layer.bias is not None for layer in layers)
+            and all(type(layer) is BlockDiagonalLinear and layer.bias is not None for layer in self._layers())
             and triton_installed()
-            and (torch.compiler.is_compiling() or not (transformed() or any(map(hooked, layers))))
+            and (torch.compiler.is_compiling() or not (transformed() or any(map(hooked, self._layers()))))
         )
 
     def _by_blocks(self, x: Tensor) -> Tensor:
@@ -111,10 +110,16 @@ class MLP(nn.Module):
 
         kind = x.device.type
         dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
-        up, gate, down = (None if layer is None else layer.weight.to(dtype) for layer in (self.up, self.gate, self.down))
-        gate_bias = None if self.gate is None else self.gate.bias
-        hidden = block_hidden(x.to(dtype).reshape(-1, self.d_model), up, self.up.bias, gate, gate_bias)
-        return from_blocks(self.dropout(hidden), down, self.down.bias).reshape(x.shape)
+        up, *gate, down = (
+            (layer.weight.to(dtype), layer.bias)
+            for layer in self._layers()
+            if isinstance(layer, BlockDiagonalLinear) and layer.bias is not None
+        )
+        hidden = block_hidden(x.to(dtype).reshape(-1, self.d_model), *up, *(gate[0] if gate else (None, None)))
+        return from_blocks(self.dropout(hidden), *down).reshape(x.shape)
+
+    def _layers(self) -> list[nn.Module]:
+        return [layer for layer in (self.up, self.gate, self.down) if layer is not None]
 
 
 def _linear(in_features: int, out_features: int, blocks: int) -> nn.Module:

@@ -5,6 +5,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+# Up to this length a product with an n x n matrix for each channel is faster than transforms, on a GPU.
+LONGEST = 256
+
 
 class _CirculantConv(torch.autograd.Function):
     """y[d, b, i] = sum_j h[d, (i - j) mod n] x[d, b, j], with the matrix in the dtype of x, sums in float32.
@@ -48,3 +51,11 @@ def circulant_conv(x: Tensor, h: Tensor) -> Tensor:
     """
     y: Tensor = _CirculantConv.apply(x.transpose(0, 1).contiguous(), h)
     return y.transpose(0, 1)
+
+
+def product_dtype(x: Tensor, n: int) -> torch.dtype | None:
+    """Return the half precision in which ``circulant_conv`` should take a convolution of length n, or None."""
+    if not x.is_cuda or x.dtype == torch.float64 or n > LONGEST:
+        return None
+    dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else x.dtype
+    return dtype if dtype in (torch.bfloat16, torch.float16) else None

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from orchid.ops.circulant import circulant_conv, product_dtype
 from orchid.ops.spectral_conv import at_least_float32, full_precision, spectral_conv
 from orchid.ops.transforms import get_transform
 
@@ -18,11 +19,15 @@ def long_conv(x: Tensor, forward: Tensor, backward: Tensor | None = None) -> Ten
         backward: likewise, lags -1, -2, ...; None is a causal convolution.
 
     Returns:
-        (..., L) in the dtype of x.
+        (..., L) in the dtype of x, or in autocast's where short rows are a matrix product (``circulant``).
     """
     length, dft = x.shape[-1], get_transform("dft")
+    dtype = product_dtype(x, 2 * length) if x.ndim == 3 and forward.ndim == 2 else None
     with full_precision(x):
         past = at_least_float32(forward)[..., :length]
         future = torch.zeros_like(past) if backward is None else at_least_float32(backward)[..., :length].flip(-1)
-        h_f = dft.kernel_spectrum(torch.cat((past, future), dim=-1))
+        kernel = torch.cat((past, future), dim=-1)
+        if dtype is not None:
+            return circulant_conv(x.to(dtype), kernel)
+        h_f = dft.kernel_spectrum(kernel)
         return spectral_conv(x, h_f, n=2 * length, transform=dft)

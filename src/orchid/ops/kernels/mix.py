@@ -171,4 +171,3 @@ def _backward(ctx: Any, dy: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
 
 
 _mix.register_autograd(_backward, setup_context=_setup_context)
-
