@@ -1,5 +1,7 @@
 """The fused kernels, on a GPU or in Triton's interpreter: output and every gradient against the reference."""
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 from helpers import assert_close, option_id, reference_mixer, relative_error
@@ -8,7 +10,7 @@ from kernel_checks import DEVICE, assert_at_most_twice_as_far_off, build
 from orchid import OrchidMixer
 
 pytest.importorskip("triton", reason="needs Triton")
-from orchid.ops.kernels import around_fft, mix, passes
+from orchid.ops.kernels import around_fft, mix, octet_passes, passes
 
 # Float32 against a float64 reference. Gradients of taps and biases sum over batch and length.
 TOLERANCE = 1e-5
@@ -121,6 +123,44 @@ def test_magnitudes_whose_squares_leave_float32(size: float) -> None:
 def test_half_precision(conditioning: str, dtype: torch.dtype) -> None:
     mixer = build(4, 64, conditioning=conditioning).to(dtype)
     assert_at_most_twice_as_far_off(mixer, torch.randn(4, 64, 4, device=DEVICE, dtype=dtype))
+
+
+class TestOctets:
+    """Eight positions are one vector where rows are whole octets."""
+
+    @pytest.fixture(autouse=True)
+    def served(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+        """See to it that a test in here goes where it should, in several blocks."""
+        calls = set()
+        for name in ("write_signals", "write_gated", "streams_gradients"):
+            original = getattr(octet_passes, name)
+            spy = lambda *given, n=name, f=original, **more: (calls.add(n), f(*given, **more))[1]  # noqa: E731
+            monkeypatch.setattr(octet_passes, name, spy)
+        monkeypatch.setattr(octet_passes, "OCTETS", 32)
+        monkeypatch.setattr(octet_passes, "PROGRAMS", 4)
+        yield
+        assert len(calls) == 3
+
+    @pytest.mark.parametrize(
+        ("options", "n", "length"),
+        [
+            ({"kernel_size": 5, "short_padding": "same"}, 256, 248),
+            ({"kernel_size": 5, "short_padding": "circular"}, 32, 24),
+            ({"short_padding": "same", "norm": "backward"}, 32, 16),
+            ({"conditioning": "cross", "boundary": "linear"}, 24, 24),
+            ({"conditioning": "cross", "kernel_size": 5}, 16, 16),
+            ({"conditioning": "static", "short_padding": "circular"}, 16, 8),
+        ],
+        ids=lambda v: option_id(v) if isinstance(v, dict) else str(v),
+    )
+    def test_masks_and_an_odd_number_of_channels(self, options: dict[str, object], n: int, length: int) -> None:
+        mask = torch.rand(3, length, device=DEVICE) > 0.3
+        mask[1] = False
+        check(build(3, n, **options), torch.randn(3, length, 3, device=DEVICE), mask, tolerance=2e-5)
+
+    def test_half_precision(self) -> None:
+        mixer, x = build(3, 512).bfloat16(), torch.randn(2, 512, 3, device=DEVICE).bfloat16()
+        assert_at_most_twice_as_far_off(mixer, x)
 
 
 class TestPairsOfPositions:

@@ -8,6 +8,7 @@ import torch
 import triton
 from torch import Tensor
 
+from orchid.ops.kernels import octet_passes
 from orchid.ops.kernels.operands import Operands, block_of
 from orchid.ops.kernels.spectrum import mix_grad_kernel, mix_kernel
 from orchid.ops.kernels.time_domain import gate_kernel, signals_kernel
@@ -38,6 +39,9 @@ def write(given: Operands, first: int, last: int, static: Tensor, signals: Tenso
     )  # fmt: skip
     del spectra
     c = inverse_complex_dft(products)
+    if given.in_octets(p, y):
+        octet_passes.write_gated(given, first, pairs, c, y)
+        return
     gate_kernel[(pairs * batch, triton.cdiv(length, 2 * block))](
         p, given.offset, given.weight, given.bias, c, given.address(given.pad), y,
         first, given.channels, batch, length, given.period, n, *p.stride(), *y.stride()[:2],
@@ -76,6 +80,8 @@ def gradients(
 def streams_gradients(given: Operands, first: int, last: int, dy: Tensor, grads: Tensor, dp: Tensor) -> Tensor:
     """Write a chunk's part of dp (B, 3 D, L) from what ``gradients`` returned, and return the sums of its channels."""
     p, sides = given.p, 0 if given.u is not None else given.sides
+    if given.in_octets(p, dy, dp):
+        return octet_passes.streams_gradients(given, first, last, dy, grads, dp, paired=True)
     sums = _Sums(given, last - first, given.length, 3 * (given.taps + 1) + 3 + sides * given.taps)
     streams_grad_kernel[(sums.pairs, sums.parts)](
         p, dy, given.offset, given.weight, given.bias, given.spatial, grads, given.address(given.pad), dp, sums.partial,
@@ -120,6 +126,9 @@ class _Sums:
 def _spectra(given: Operands, first: int, pairs: int, signals: Tensor, dy: Tensor | None) -> Tensor:
     """Return the spectra (pairs, B, rows, n, 2) of a, of the conditioning sequences, and with dy of dc."""
     p, source, n = given.p, given.source, given.n
+    if given.u is None and given.in_octets(p, p if dy is None else dy):
+        octet_passes.write_signals(given, first, pairs, signals, dy)
+        return complex_dft(signals[:pairs])
     grad, block = p if dy is None else dy, block_of(n, TIME_BLOCK)
     signals_kernel[(pairs * given.batch, triton.cdiv(n, 2 * block))](
         p, source, grad, given.offset, given.weight, given.bias, given.spatial,

@@ -11,7 +11,6 @@ from triton.runtime import driver
 
 from orchid.ops.kernels.dense_gradients import dense_conditioning_grad_kernel, dense_grad_kernel
 from orchid.ops.kernels.dense_kernels import dense_kernel
-from orchid.ops.kernels.octet_gradients import octet_grad_kernel
 from orchid.ops.kernels.operands import Operands
 
 # Transform lengths, and the shared memory a program may need there on any architecture, in bytes.
@@ -22,8 +21,6 @@ BLOCK = 64
 ROWS = 64
 # Fewer samples than this leave most of a tile empty.
 LEAST_BATCH = 24
-# Octets a program takes at a time.
-OCTETS = 128
 # Programs wanted in a launch.
 PROGRAMS = 1024
 
@@ -37,15 +34,10 @@ def serves(given: Operands, *rows: Tensor) -> bool:
         given.n in SHARED
         and SHARED[given.n] <= _shared_memory(given.p.device)
         and given.u is None
-        and given.period % 8 == 0
         and given.sides < 2
         and given.batch >= LEAST_BATCH
-        and all(
-            t.dtype == torch.bfloat16
-            and t.stride(2) == 1
-            and not any(size % 8 for size in (t.shape[2], *t.stride()[:2], t.storage_offset()))
-            for t in rows
-        )
+        and all(t.dtype == torch.bfloat16 for t in rows)
+        and given.in_octets(*rows)
     )
 
 
@@ -91,23 +83,6 @@ def gradients(given: Operands, first: int, last: int, static: Tensor, dy: Tensor
     rows = torch.einsum("dpk,ptk->dt", dstatic.sum(dim=0).unflatten(1, (2, -1)), both.float())
     rows = torch.nn.functional.pad(rows, (0, 0, 0, channels % 2)).unflatten(0, (-1, 2))
     return grads, rows.transpose(1, 2).contiguous(), partial.sum(dim=0)
-
-
-def streams_gradients(given: Operands, first: int, last: int, dy: Tensor, grads: Tensor, dp: Tensor) -> Tensor:
-    """Write a chunk's part of dp (B, 3 D, L) from what ``gradients`` returned, and return the sums of its channels."""
-    p, channels, octets = given.p, last - first, given.length // 8
-    blocks = triton.cdiv(given.batch * octets, OCTETS)
-    steps = max(1, min(64, channels * blocks // (4 * PROGRAMS)))
-    parts = triton.cdiv(blocks, steps)
-    count = 3 * (given.taps + 1) + 3 + given.sides * given.taps
-    partial = grads.new_empty((channels, parts, count), dtype=torch.float32)
-    octet_grad_kernel[(channels, parts)](
-        p, dy, given.offset, given.weight, given.bias, given.spatial, grads, given.address(given.pad), dp, partial,
-        first, given.channels, given.batch, octets, given.period // 8,
-        *p.stride()[:2], *dy.stride()[:2], *dp.stride()[:2],
-        SIDES=given.sides, HAS_PAD=given.pad is not None, steps=steps, BLOCK=OCTETS, num_warps=4, **given.time(),
-    )  # fmt: skip
-    return partial.sum(dim=1)
 
 
 @lru_cache(maxsize=16)

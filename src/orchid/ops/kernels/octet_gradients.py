@@ -1,4 +1,4 @@
-"""Gradients of the projected streams from those of the short rows: ``streams_grad_kernel`` in octets.
+"""Gradients of the projected streams and of their short convolutions' taps: ``streams_grad_kernel`` in octets.
 
 A program takes one channel and blocks of its octets, of all samples. What is summed for the taps stays in registers: no
 atomics, the same bits from run to run. The gradient of an input is x'[t] = sum_j taps[j] g[t + (K - 1) - j - SHIFT].
@@ -7,56 +7,31 @@ atomics, the same bits from run to run. The gradient of an input is x'[t] = sum_
 import triton
 import triton.language as tl
 
-from orchid.ops.kernels.octets import convolved, eight, whole
+from orchid.ops.kernels.octets import (
+    around,
+    around_paired,
+    convolved,
+    neighbours,
+    put_octet,
+    real_around,
+    times,
+    with_offset,
+)
 from orchid.ops.kernels.sums import plus, zeros
-from orchid.ops.kernels.time_domain import parameters
+from orchid.ops.kernels.time_domain import parameters, side_parameters
 
 
 @triton.jit
-def _octet(row, m, inside, BLOCK: tl.constexpr):
-    """Load octets m of rows (BLOCK,), zero where not inside."""
-    at = row[:, None] + (8 * m[:, None] + tl.arange(0, 8)[None, :])
-    return eight(tl.reshape(tl.load(at, mask=inside[:, None], other=0), (BLOCK, 2, 2, 2)))
-
-
-@triton.jit
-def _around(
-    row, m, before, after, inside, is_before, is_after,
-    BEFORE: tl.constexpr, AFTER: tl.constexpr, BLOCK: tl.constexpr,
+def _rows_around(
+    row, second, m, before, after, inside, is_before, is_after,
+    BEFORE: tl.constexpr, AFTER: tl.constexpr, PAIRED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Load positions 8 m - BEFORE ... 8 m + 7 + AFTER."""
-    x = _octet(row, m, inside, BLOCK)
-    if BEFORE > 0:
-        x = _octet(row, before, is_before, BLOCK)[8 - BEFORE :] + x
-    if AFTER > 0:
-        x = x + _octet(row, after, is_after, BLOCK)[:AFTER]
+    """Load positions 8 m - BEFORE ... 8 m + 7 + AFTER of gradients: rows of their own, or half of complex ones."""
+    if PAIRED:
+        x = around_paired(row, second, m, before, after, inside, is_before, is_after, BEFORE, AFTER, BLOCK)
+    else:
+        x = around(row, m, before, after, inside, is_before, is_after, BEFORE, AFTER, BLOCK)
     return x
-
-
-@triton.jit
-def _floats(x, COUNT: tl.constexpr):
-    out = ()
-    for i in tl.static_range(COUNT):
-        out = out + (x[i].to(tl.float32),)
-    return out
-
-
-@triton.jit
-def _offset(x, offset, real, COUNT: tl.constexpr):
-    """Return a stream's values in float32 with its offset, zero where no token is real."""
-    out = ()
-    for i in tl.static_range(COUNT):
-        out = out + (tl.where(real[i], x[i].to(tl.float32) + offset, 0.0),)
-    return out
-
-
-@triton.jit
-def _times(x, y, real, COUNT: tl.constexpr):
-    """Return products, zero where no token is real."""
-    out = ()
-    for i in tl.static_range(COUNT):
-        out = out + (tl.where(real[i], x[i] * y[i], 0.0),)
-    return out
 
 
 @triton.jit
@@ -99,91 +74,88 @@ def _tap_sums(x, g, K: tl.constexpr):
 @triton.jit
 def _put(row, m, inside, real, x, BLOCK: tl.constexpr):
     """Store octets m, zero where no token is real; return the sum of what is stored."""
-    kept = ()
-    for i in tl.static_range(8):
-        kept = kept + (tl.where(real[i], x[i], 0.0),)
-    at = row[:, None] + (8 * m[:, None] + tl.arange(0, 8)[None, :])
-    values = tl.reshape(whole(kept), (BLOCK, 8)).to(row.dtype.element_ty)
-    tl.store(at, values, mask=inside[:, None])
+    kept = with_offset(x, 0.0, real, 8)
+    put_octet(row, m, inside, kept, BLOCK)
     return _total(kept)
 
 
 @triton.jit(do_not_specialize=["first", "steps"])
 def octet_grad_kernel(
     p, dy, offset, weight, bias, spatial, grads, pad, dp, partial,
-    first, D, batch, octets, period,
+    first, D, batch, octets, period, n,
     p_batch, p_channel, dy_batch, dy_channel, dp_batch, dp_channel, steps,
-    SIDES: tl.constexpr, K: tl.constexpr, SHIFT: tl.constexpr, CIRCULAR: tl.constexpr, HAS_PAD: tl.constexpr,
-    BLOCK: tl.constexpr,
+    ROWS: tl.constexpr, SIDES: tl.constexpr, PAIRED: tl.constexpr, K: tl.constexpr, SHIFT: tl.constexpr,
+    CIRCULAR: tl.constexpr, HAS_PAD: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Write dp (B, 3 D, L) and the sums for taps, biases, offsets; rows have ``octets`` octets, the circle ``period``.
 
-    grads (channels, 2 + SIDES, B, L): da, the gradient of the conditioning sequence, c. partial (channels, parts,
-    3 (K + 1) + 3 + SIDES K): for v, s_1, s_2 the taps and the bias, then the three offsets, then the taps of Conv1d_t.
+    grads has ROWS rows: da, the gradients of the conditioning sequences, SIDES of them of v, and c. They are (channels,
+    ROWS, B, L), or PAIRED (pairs, B, ROWS, n) complex, two channels a row. partial (channels, parts, 3 (K + 1) + 3 +
+    SIDES K): for v, s_1, s_2 the taps and the bias, then the three offsets, then the taps of Conv1d_t.
     """
     COUNT: tl.constexpr = 3 * (K + 1) + 3 + SIDES * K
     WIDE: tl.constexpr = 8 + K - 1
     BACK: tl.constexpr = K - 1 - SHIFT
     own, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    d = first + own
+    d, second = first + own, own % 2 == 1
     p_batch, p_channel = tl.multiple_of(p_batch, 8), tl.multiple_of(p_channel, 8)
     dy_batch, dy_channel = tl.multiple_of(dy_batch, 8), tl.multiple_of(dy_channel, 8)
     dp_batch, dp_channel = tl.multiple_of(dp_batch, 8), tl.multiple_of(dp_channel, 8)
     v_own, s_own = parameters(weight, bias, offset, d, K, True), parameters(weight, bias, offset, D + d, K, True)
     t_own = parameters(weight, bias, offset, 2 * D + d, K, True)
-    g_own = parameters(spatial, bias, offset, d, K, False) if SIDES else v_own
-    plane = batch.to(tl.int64) * octets * 8
+    g_own = side_parameters(spatial, bias, offset, d, D, SIDES, K)
+    if PAIRED:
+        n = tl.multiple_of(n, 8)
+        first_row, sample, plane = own // 2 * batch * ROWS * 2 * n, ROWS * 2 * n, 2 * n
+    else:
+        plane = batch.to(tl.int64) * octets * 8
+        first_row, sample = own * ROWS * plane, octets * 8
     sums = zeros(COUNT, BLOCK)
     for step in range(steps):
         item = (part * steps + step) * BLOCK + tl.arange(0, BLOCK)
         inside = item < batch * octets
         b, m = (item // octets).to(tl.int64), item % octets
-        before, after = m - 1, m + 1
-        if CIRCULAR:
-            before, after = tl.where(m == 0, period - 1, before), tl.where(after == period, 0, after)
-        is_before, is_after = inside & (before >= 0) & (before < octets), inside & (after < octets)
+        before, after, is_before, is_after = neighbours(m, octets, period, inside, CIRCULAR)
         # of positions 8 m - (K - 1) ... 8 m + 7 + (K - 1)
-        real = ()
-        if HAS_PAD:
-            pads = _around(
-                pad + b * (octets * 8), m, before, after, inside, is_before, is_after, K - 1, K - 1, BLOCK
-            )  # fmt: skip
-            for i in tl.static_range(8 + 2 * (K - 1)):
-                there = is_before if i < K - 1 else is_after if i >= 8 + K - 1 else inside
-                real = real + (there & (pads[i] == 0),)
-        else:
-            for i in tl.static_range(8 + 2 * (K - 1)):
-                real = real + (is_before if i < K - 1 else is_after if i >= 8 + K - 1 else inside,)
+        real = real_around(
+            pad + b * (octets * 8), m, before, after, inside, is_before, is_after, K - 1, K - 1, HAS_PAD, BLOCK
+        )  # fmt: skip
         wide = real[BACK : BACK + WIDE]  # positions 8 m - SHIFT ... 8 m + 7 + K - 1 - SHIFT
         here = real[K - 1 : K + 7]
         row = p + b * p_batch
         v_row, s_row, t_row = row + d * p_channel, row + (D + d) * p_channel, row + (2 * D + d) * p_channel
-        v = _around(v_row, m, before, after, inside, is_before, is_after, K - 1, K - 1, BLOCK)
-        s = _around(s_row, m, before, after, inside, is_before, is_after, K - 1, K - 1, BLOCK)
-        v, s = _offset(v, v_own[K + 1], real, 8 + 2 * (K - 1)), _offset(s, s_own[K + 1], real, 8 + 2 * (K - 1))
-        rows = grads + own * (2 + SIDES) * plane + b * (octets * 8)
-        da = _floats(_around(rows, m, before, after, inside, is_before, is_after, SHIFT, BACK, BLOCK), WIDE)
-        dv = _times(da, convolved(s, s_own, WIDE, K), wide, WIDE)
-        ds = _times(da, convolved(v, v_own, WIDE, K), wide, WIDE)
+        v = around(v_row, m, before, after, inside, is_before, is_after, K - 1, K - 1, BLOCK)
+        s = around(s_row, m, before, after, inside, is_before, is_after, K - 1, K - 1, BLOCK)
+        v = with_offset(v, v_own[K + 1], real, 8 + 2 * (K - 1))
+        s = with_offset(s, s_own[K + 1], real, 8 + 2 * (K - 1))
+        rows = grads + first_row + b * sample
+        da = _rows_around(rows, second, m, before, after, inside, is_before, is_after, SHIFT, BACK, PAIRED, BLOCK)
+        dv = times(da, convolved(s, s_own, WIDE, K), wide, WIDE)
+        ds = times(da, convolved(v, v_own, WIDE, K), wide, WIDE)
         dx = _spread(dv, v_own, K)
         more = _tap_sums(v[SHIFT:], dv[SHIFT : SHIFT + 8], K) + (_total(dv[SHIFT : SHIFT + 8]),)
         more = more + _tap_sums(s[SHIFT:], ds[SHIFT : SHIFT + 8], K) + (_total(ds[SHIFT : SHIFT + 8]),)
         conditioning = ()
-        if SIDES:
-            g = _around(rows + plane, m, before, after, inside, is_before, is_after, SHIFT, BACK, BLOCK)
-            g = _offset(g, 0.0, wide, WIDE)
-            dx = _plus(dx, _spread(g, g_own, K))
-            conditioning = _tap_sums(v[SHIFT:], g[SHIFT : SHIFT + 8], K)
+        for side in tl.static_range(SIDES):
+            g = _rows_around(
+                rows + (1 + side) * plane, second, m, before, after, inside, is_before, is_after,
+                SHIFT, BACK, PAIRED, BLOCK,
+            )  # fmt: skip
+            g = with_offset(g, 0.0, wide, WIDE)
+            dx = _plus(dx, _spread(g, g_own[side * (K + 2) :], K))
+            conditioning = conditioning + _tap_sums(v[SHIFT:], g[SHIFT : SHIFT + 8], K)
         target = dp + b * dp_batch
         v_total = _put(target + d * dp_channel, m, inside, here, dx, BLOCK)
         s_total = _put(target + (D + d) * dp_channel, m, inside, here, _spread(ds, s_own, K), BLOCK)
-        c = _around(rows + (1 + SIDES) * plane, m, before, after, inside, is_before, is_after, SHIFT, BACK, BLOCK)
-        grad = _around(
-            dy + b * dy_batch + d * dy_channel, m, before, after, inside, is_before, is_after, SHIFT, BACK, BLOCK
+        c = _rows_around(
+            rows + (ROWS - 1) * plane, second, m, before, after, inside, is_before, is_after,
+            SHIFT, BACK, PAIRED, BLOCK,
         )  # fmt: skip
-        dt = _times(_floats(c, WIDE), _floats(grad, WIDE), wide, WIDE)
-        t = _around(t_row, m, before, after, inside, is_before, is_after, BACK, SHIFT, BLOCK)
-        t = _offset(t, t_own[K + 1], real[SHIFT:], WIDE)
+        grad = dy + b * dy_batch + d * dy_channel
+        grad = around(grad, m, before, after, inside, is_before, is_after, SHIFT, BACK, BLOCK)
+        dt = times(c, grad, wide, WIDE)
+        t = around(t_row, m, before, after, inside, is_before, is_after, BACK, SHIFT, BLOCK)
+        t = with_offset(t, t_own[K + 1], real[SHIFT:], WIDE)
         more = more + _tap_sums(t, dt[SHIFT : SHIFT + 8], K) + (_total(dt[SHIFT : SHIFT + 8]),)
         t_total = _put(target + (2 * D + d) * dp_channel, m, inside, here, _spread(dt, t_own, K), BLOCK)
         sums = plus(sums, more + (v_total, s_total, t_total) + conditioning, COUNT)

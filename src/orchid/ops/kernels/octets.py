@@ -1,7 +1,11 @@
-"""Octets: eight positions of a stream that one thread loads as one vector, and works on in registers.
+"""Octets: eight positions of a row that one thread loads as one vector, and works on in registers.
 
 A load shifted by one position would be two bytes at a time; a thread that has positions 8 m ... 8 m + 7 needs from its
-neighbours only what reaches over the edge, and loads their octets, which are in cache, as vectors too.
+neighbours only what reaches over the edge, and loads that, which is in cache, as a vector too. A value of many
+positions is a tuple: element i of every thread's is one tensor.
+
+Rows are contiguous, of whole octets: streams (16 or 32 bits a number), or the real or imaginary parts of complex rows,
+where two channels are one row.
 """
 
 import triton
@@ -27,6 +31,133 @@ def whole(x):
     even = tl.join(tl.join(x[0], x[4]), tl.join(x[2], x[6]))
     odd = tl.join(tl.join(x[1], x[5]), tl.join(x[3], x[7]))
     return tl.join(even, odd)
+
+
+@triton.jit
+def _addresses(row, position, COUNT: tl.constexpr):
+    return row[:, None] + (position[:, None] + tl.arange(0, COUNT)[None, :])
+
+
+@triton.jit
+def octet(row, m, inside, BLOCK: tl.constexpr):
+    """Load octets m of rows (BLOCK,), zero where not inside."""
+    x = tl.load(_addresses(row, 8 * m, 8), mask=inside[:, None], other=0)
+    return eight(tl.reshape(x, (BLOCK, 2, 2, 2)))
+
+
+@triton.jit
+def both_octets(row, m, inside, BLOCK: tl.constexpr):
+    """Load octets m of the two channels of complex rows: (BLOCK, 2, 2, 2) each."""
+    x = tl.load(_addresses(row, 16 * m, 16), mask=inside[:, None], other=0.0)
+    return tl.split(tl.reshape(x, (BLOCK, 2, 2, 2, 2)))
+
+
+@triton.jit
+def put_both_octets(row, m, inside, x, y, BLOCK: tl.constexpr):
+    """Store octets m of two channels into complex rows."""
+    values = tl.reshape(tl.join(whole(x), whole(y)), (BLOCK, 16))
+    tl.store(_addresses(row, 16 * m, 16), values, mask=inside[:, None])
+
+
+@triton.jit
+def put_octet(row, m, inside, x, BLOCK: tl.constexpr):
+    """Store octets m."""
+    values = tl.reshape(whole(x), (BLOCK, 8)).to(row.dtype.element_ty)
+    tl.store(_addresses(row, 8 * m, 8), values, mask=inside[:, None])
+
+
+@triton.jit
+def around(
+    row, m, before, after, inside, is_before, is_after,
+    BEFORE: tl.constexpr, AFTER: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Load positions 8 m - BEFORE ... 8 m + 7 + AFTER."""
+    x = octet(row, m, inside, BLOCK)
+    if BEFORE > 0:
+        x = octet(row, before, is_before, BLOCK)[8 - BEFORE :] + x
+    if AFTER > 0:
+        x = x + octet(row, after, is_after, BLOCK)[:AFTER]
+    return x
+
+
+@triton.jit
+def _chosen(row, position, inside, second, COUNT: tl.constexpr, BLOCK: tl.constexpr):
+    """Load 1, 2 or 4 positions of one channel of complex rows."""
+    x = tl.load(_addresses(row, 2 * position, 2 * COUNT), mask=inside[:, None], other=0.0)
+    if COUNT == 1:
+        x0, y0 = tl.split(x)
+        out = (tl.where(second, y0, x0),)
+    elif COUNT == 2:
+        x, y = tl.split(tl.reshape(x, (BLOCK, 2, 2)))
+        x0, x1 = tl.split(tl.where(second, y, x))
+        out = (x0, x1)
+    else:
+        x, y = tl.split(tl.reshape(x, (BLOCK, 2, 2, 2)))
+        even, odd = tl.split(tl.where(second, y, x))
+        x0, x2 = tl.split(even)
+        x1, x3 = tl.split(odd)
+        out = (x0, x1, x2, x3)
+    return out
+
+
+@triton.jit
+def around_paired(
+    row, second, m, before, after, inside, is_before, is_after,
+    BEFORE: tl.constexpr, AFTER: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Load the same of one channel of complex rows: the real parts, or the imaginary ones where ``second``."""
+    real, imaginary = both_octets(row, m, inside, BLOCK)
+    x = eight(tl.where(second, imaginary, real))
+    if BEFORE > 0:
+        x = _chosen(row, 8 * before + (8 - BEFORE), is_before, second, BEFORE, BLOCK) + x
+    if AFTER > 0:
+        x = x + _chosen(row, 8 * after, is_after, second, AFTER, BLOCK)
+    return x
+
+
+@triton.jit
+def neighbours(m, octets, period, inside, CIRCULAR: tl.constexpr):
+    """Return the octets before and after, of rows of ``octets`` on a circle of ``period``, and which of them exist."""
+    before, after = m - 1, m + 1
+    if CIRCULAR:
+        before, after = tl.where(m == 0, period - 1, before), tl.where(after == period, 0, after)
+    return before, after, inside & (before >= 0) & (before < octets), inside & (after < octets)
+
+
+@triton.jit
+def real_around(
+    pad, m, before, after, inside, is_before, is_after,
+    BEFORE: tl.constexpr, AFTER: tl.constexpr, HAS_PAD: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Return which of positions 8 m - BEFORE ... 8 m + 7 + AFTER hold real tokens."""
+    real = ()
+    if HAS_PAD:
+        pads = around(pad, m, before, after, inside, is_before, is_after, BEFORE, AFTER, BLOCK)
+        for i in tl.static_range(8 + BEFORE + AFTER):
+            there = is_before if i < BEFORE else is_after if i >= 8 + BEFORE else inside
+            real = real + (there & (pads[i] == 0),)
+    else:
+        for i in tl.static_range(8 + BEFORE + AFTER):
+            real = real + (is_before if i < BEFORE else is_after if i >= 8 + BEFORE else inside,)
+    return real
+
+
+@triton.jit
+def with_offset(x, offset, real, COUNT: tl.constexpr):
+    """Return a stream's values in float32 with its offset, zero where no token is real."""
+    out = ()
+    for i in tl.static_range(COUNT):
+        out = out + (tl.where(real[i], x[i].to(tl.float32) + offset, 0.0),)
+    return out
+
+
+@triton.jit
+def times(x, y, real, COUNT: tl.constexpr):
+    """Return products in float32, zero where no token is real."""
+    out = ()
+    for i in tl.static_range(COUNT):
+        out = out + (tl.where(real[i], x[i].to(tl.float32) * y[i].to(tl.float32), 0.0),)
+    return out
 
 
 @triton.jit

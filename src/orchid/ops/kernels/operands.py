@@ -114,6 +114,13 @@ class Operands(NamedTuple):
             for t in rows
         )
 
+    def in_octets(self, *rows: Tensor) -> bool:
+        """Return whether eight positions of these tensors can be one vector: contiguous rows of whole octets."""
+        return self.period % 8 == 0 and all(
+            t.stride(2) == 1 and not any(size % 8 for size in (t.shape[2], *t.stride()[:2], t.storage_offset()))
+            for t in rows
+        )
+
 
 def block_of(length: int, most: int) -> int:
     """Return a power of two of pairs of positions, at most ``most``, not many more than the length has."""

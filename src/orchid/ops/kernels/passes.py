@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from orchid.ops.kernels import around_fft, dense
+from orchid.ops.kernels import around_fft, dense, octet_passes
 from orchid.ops.kernels.operands import Operands
 from orchid.ops.kernels.static import StaticGradients, static_spectra
 
@@ -50,7 +50,7 @@ def backward(given: Operands, dy: Tensor, kept: Tensor) -> Gradients:
         static = _static_of(given, kept, first, last)
         if signals is None:
             grads, rows, spectral = dense.gradients(given, first, last, static, dy)
-            stream_sums.append(dense.streams_gradients(given, first, last, dy, grads, dp))
+            stream_sums.append(octet_passes.streams_gradients(given, first, last, dy, grads, dp, paired=False))
         else:
             grads, rows, spectral = around_fft.gradients(given, first, last, static, signals, dy)
             stream_sums.append(around_fft.streams_gradients(given, first, last, dy, grads, dp))

@@ -64,6 +64,15 @@ def parameters(taps, bias, offset, channel, K: tl.constexpr, BIASED: tl.constexp
 
 
 @triton.jit
+def side_parameters(spatial, bias, offset, d, D, SIDES: tl.constexpr, K: tl.constexpr):
+    """Load the ``parameters`` of Conv1d_t, of every side, one after another."""
+    taps = ()
+    for side in tl.static_range(SIDES):
+        taps = taps + parameters(spatial + side * D * K, bias, offset, d, K, False)
+    return taps
+
+
+@triton.jit
 def short(
     row, own, m, stride, length, pad, period,
     AT: tl.constexpr, K: tl.constexpr, SHIFT: tl.constexpr, CIRCULAR: tl.constexpr, HAS_PAD: tl.constexpr,

@@ -10,7 +10,16 @@ import triton
 import triton.language as tl
 
 from orchid.ops.kernels.sums import plus, zeros
-from orchid.ops.kernels.time_domain import get_cells, parameters, put_row, real_at, short, value, wrapped
+from orchid.ops.kernels.time_domain import (
+    get_cells,
+    parameters,
+    put_row,
+    real_at,
+    short,
+    side_parameters,
+    value,
+    wrapped,
+)
 
 
 @triton.jit
@@ -86,15 +95,6 @@ def _through_conditioning(
 
 
 @triton.jit
-def _conditioning(spatial, bias, offset, d, D, SIDES: tl.constexpr, K: tl.constexpr):
-    """Load the ``parameters`` of every side."""
-    taps = ()
-    for side in tl.static_range(SIDES):
-        taps = taps + parameters(spatial + side * D * K, bias, offset, d, K, False)
-    return taps
-
-
-@triton.jit
 def _next(b, block, blocks):
     """Return the sample and the block that follow."""
     last = block + 1 == blocks
@@ -129,7 +129,7 @@ def streams_grad_kernel(
         d = tl.minimum(channel, D - 1)
         v_own, s_own = parameters(weight, bias, offset, d, K, True), parameters(weight, bias, offset, D + d, K, True)
         t_own = parameters(weight, bias, offset, 2 * D + d, K, True)
-        cond_own = _conditioning(spatial, bias, offset, d, D, SIDES, K)
+        cond_own = side_parameters(spatial, bias, offset, d, D, SIDES, K)
         sums = zeros(COUNT, BLOCK)
         b, block = (part * steps) // blocks, (part * steps) % blocks
         for _ in range(steps):
@@ -196,7 +196,7 @@ def context_grad_kernel(
     for i in tl.static_range(2):
         channel = first + 2 * pair + i
         d = tl.minimum(channel, D - 1)
-        taps = _conditioning(spatial, bias, offset, d, D, SIDES, K)
+        taps = side_parameters(spatial, bias, offset, d, D, SIDES, K)
         sums = zeros(COUNT, BLOCK)
         b, block = (part * steps) // blocks, (part * steps) % blocks
         for _ in range(steps):
