@@ -279,6 +279,7 @@ def glue(
     tasks: Annotated[str, typer.Option(help="Tasks, comma separated. [default: all eight]")] = "",
     seeds: Annotated[str, typer.Option(help="Seeds, comma separated.")] = "0",
     large: Annotated[bool, typer.Option("--large", help="The paper's settings for the 254M model.")] = False,
+    pooling: Annotated[str, typer.Option(help="Classify by cls or mean. [default: the paper's for each task]")] = "",
     cpu: Cpu = False,
     tiny: Tiny = False,
 ) -> None:
@@ -290,7 +291,7 @@ def glue(
     with errors():
         names = [name.strip() for name in tasks.split(",") if name.strip()] or list(GLUE)
         planned = glue_experiments(
-            start, data, out, names, parse_numbers("--seeds", seeds, int), large=large, tiny=tiny
+            start, data, out, names, parse_numbers("--seeds", seeds, int), large=large, tiny=tiny, pooling=pooling
         )
         stopped = run_glue(planned, cpu=cpu)
         glue_table(planned, out, console)

@@ -85,3 +85,14 @@ def test_who_is_served() -> None:
     handle = mlp.up.register_forward_hook(lambda *_: None)
     assert not mlp._fused(x)
     handle.remove()
+
+
+@pytest.mark.skipif(DEVICE == "cpu", reason="needs a CUDA device")
+@pytest.mark.parametrize("kind", KINDS)
+def test_compiled(kind: str) -> None:
+    mlp, x = MLP(16, kind=kind, blocks=2).to(DEVICE), torch.randn(5, 16, device=DEVICE)
+    compiled = torch.compile(mlp, fullgraph=True)
+    with torch.autocast(DEVICE, dtype=torch.bfloat16):
+        expected, got = gradients(mlp, mlp, x), gradients(mlp, compiled, x)
+    for name, value in expected.items():
+        assert relative_error(got[name], value) < 1e-2

@@ -78,6 +78,17 @@ def test_an_epoch_sees_every_example_once(tmp_path: Path) -> None:
     assert steps_for(12, 2, 5) == 5
 
 
+def test_pooling(tmp_path: Path) -> None:
+    """The paper's for the task, unless another is asked for."""
+    data, start = glue_folder(tmp_path)
+    settings = {"data": str(data), "length": 16}
+    for name, asked, used in (("STS-B", "", "cls"), ("STS-B", "mean", "mean"), ("QNLI", "", "mean")):
+        task = GlueConfig(name=name, pooling=asked, **settings).build(StartConfig(start=str(start)), seed=0)
+        assert task.build_model().config.classifier_pooling == used
+    with pytest.raises(ValueError, match="pooling"):
+        GlueConfig(name="STS-B", pooling="max", **settings).build(StartConfig(start=str(start)), seed=0)
+
+
 def glue_command(start: Path, data: Path, out: Path, tasks: str, *extra: str) -> list[str]:
     return ["glue", str(start), "--data", str(data), "--out", str(out), "--tasks", tasks, "--cpu", *extra]
 

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from orchid.ops.checks import check_at_least, check_choice, check_fraction
-from orchid.ops.kernels.launch import hooked, transformed, triton_installed
+from orchid.ops.kernels.launch import TRITON, hooked, transformed
 
 MLPS = ("plain", "gated")
 
@@ -100,7 +100,7 @@ class MLP(nn.Module):
             and x.dtype != torch.float64
             and x.shape[-1] == self.d_model
             and all(type(layer) is BlockDiagonalLinear and layer.bias is not None for layer in self._layers())
-            and triton_installed()
+            and TRITON
             and (torch.compiler.is_compiling() or not (transformed() or any(map(hooked, self._layers()))))
         )
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from orchid.nn.conditioning import CrossConditioning, PhaseConditioning
 from orchid.nn.data_dependent_conv import DataDependentConv
-from orchid.ops.kernels.launch import hooked, transformed, triton_installed
+from orchid.ops.kernels.launch import TRITON, hooked, transformed
 
 if TYPE_CHECKING:
     from orchid.nn.mixer import OrchidMixer
@@ -39,7 +39,7 @@ def settings_obstacle(mixer: "OrchidMixer") -> str | None:
         return f"max_length={mixer.max_length} is shorter than kernel_size={mixer.kernel_size}"
     if mixer.filter_width > WIDEST_FILTER:
         return f"the kernels have filter_width to {WIDEST_FILTER}, not {mixer.filter_width}"
-    if not triton_installed():
+    if not TRITON:
         return "Triton is not installed (pip install 'orchid-torch[kernels]')"
     return None
 

@@ -38,6 +38,7 @@ def _experiment(name: str, model: dict[str, Any], paper: float | None, *, to_the
         weight_decay=0.05,
         precision="bf16",
         graph=True,
+        compile=True,
         log_every=100,
         evaluate_every=steps,  # the test set is touched once, at the end
         checkpoint_every=max(1, steps // 10),

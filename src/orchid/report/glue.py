@@ -22,7 +22,15 @@ MODEL = "model"  # under a run's folder: what it has fine-tuned, for from_pretra
 
 
 def glue_experiments(
-    start: Path, data: Path, out: Path, names: list[str], seeds: list[int], *, large: bool, tiny: bool
+    start: Path,
+    data: Path,
+    out: Path,
+    names: list[str],
+    seeds: list[int],
+    *,
+    large: bool,
+    tiny: bool,
+    pooling: str = "",
 ) -> list[tuple[Experiment, Path]]:
     """Return experiments and run folders, MNLI before the tasks that start from it; all data is read once before."""
     if not (start / "config.json").is_file():
@@ -42,6 +50,7 @@ def glue_experiments(
                 experiment.train = glue_training(spec, examples, large=large)
             begin = out / FIRST / f"seed-{seed}" / MODEL if spec.from_mnli and FIRST in names else start
             experiment.seed, experiment.task.data, experiment.model.start = seed, str(data), str(begin)
+            experiment.task.pooling = pooling
             planned.append((experiment, out / name / f"seed-{seed}"))
     return planned
 

@@ -46,10 +46,13 @@ class GlueTask:
     def __init__(self, config: "GlueConfig", start: str, seed: int) -> None:
         from transformers import AutoTokenizer
 
+        from orchid.models.bert.configuration import POOLINGS
+
         self.spec = GLUE[check_choice("task.name", config.name, GLUE)]
         if not config.data or not start:
             raise ValueError("task.data must name a folder of GLUE tasks and model.start a pre-trained model's folder")
         self.start = start
+        self.pooling = check_choice("task.pooling", config.pooling or self.spec.pooling, POOLINGS)
         train, dev = find_files(Path(config.data), self.spec)
         tokenizer = self.tokenizer = AutoTokenizer.from_pretrained(start)
         self.train = encode(read_examples(train, self.spec), tokenizer, config.length)
@@ -69,7 +72,7 @@ class GlueTask:
             self.start,
             id2label=dict(enumerate(labels)),
             label2id={label: number for number, label in enumerate(labels)},
-            classifier_pooling=self.spec.pooling,
+            classifier_pooling=self.pooling,
             problem_type="single_label_classification" if self.spec.labels else "regression",
             ignore_mismatched_sizes=True,
         )
@@ -130,11 +133,19 @@ class GlueTask:
 
 @dataclass(kw_only=True)
 class GlueConfig:
-    """Settings of a GLUE task: its name, the folder of all tasks, and the tokens of an example."""
+    """Settings of a GLUE task.
+
+    Attributes:
+        name: the task.
+        data: the folder of all tasks.
+        length: tokens of an example.
+        pooling: of the classifier, "cls" or "mean"; empty is the paper's for the task.
+    """
 
     name: str
     data: str = ""
     length: int = 128
+    pooling: str = ""
 
     def build(self, model: "StartConfig", seed: int) -> GlueTask:
         """Return the task."""

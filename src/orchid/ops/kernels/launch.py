@@ -8,15 +8,13 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 
+# Whether kernels can be compiled at all.
+TRITON = importlib.util.find_spec("triton") is not None
+
 
 def on_device_of(x: Tensor) -> AbstractContextManager[object]:
     """Return a context in which kernels are launched where x is: Triton takes the current device."""
     return torch.cuda.device(x.device) if x.is_cuda else nullcontext()
-
-
-def triton_installed() -> bool:
-    """Return whether kernels can be compiled at all."""
-    return importlib.util.find_spec("triton") is not None
 
 
 def interpreter_on() -> bool:
