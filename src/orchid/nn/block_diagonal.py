@@ -110,13 +110,14 @@ class MLP(nn.Module):
 
         kind = x.device.type
         dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
-        up, *gate, down = (
+        layers = [
             (layer.weight.to(dtype), layer.bias)
             for layer in self._layers()
             if isinstance(layer, BlockDiagonalLinear) and layer.bias is not None
-        )
-        hidden = block_hidden(x.to(dtype).reshape(-1, self.d_model), *up, *(gate[0] if gate else (None, None)))
-        return from_blocks(self.dropout(hidden), *down).reshape(x.shape)
+        ]
+        gate = (None, None) if self.gate is None else layers[1]
+        hidden = block_hidden(x.to(dtype).reshape(-1, self.d_model), *layers[0], *gate)
+        return from_blocks(self.dropout(hidden), *layers[-1]).reshape(x.shape)
 
     def _layers(self) -> list[nn.Module]:
         return [layer for layer in (self.up, self.gate, self.down) if layer is not None]

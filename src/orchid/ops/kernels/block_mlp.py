@@ -111,7 +111,7 @@ _hidden.register_autograd(_back_from_hidden, setup_context=_keep_hidden)
 @torch.library.custom_op("orchid::from_blocks", mutates_args=())
 def _from_blocks(hidden: Tensor, down: Tensor, bias: Tensor) -> Tensor:
     y = bias.to(hidden.dtype).expand(hidden.shape[1], -1).contiguous()
-    with full_precision(hidden):
+    with on_device_of(hidden), full_precision(hidden):
         _columns(y, down.shape[0]).baddbmm_(hidden, down.transpose(1, 2))
     return y
 
@@ -123,7 +123,7 @@ def _(hidden, down, bias):  # type: ignore[no-untyped-def]
 
 @torch.library.custom_op("orchid::from_blocks_backward", mutates_args=())
 def _from_blocks_backward(dy: Tensor, hidden: Tensor, down: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    with full_precision(dy):
+    with on_device_of(dy), full_precision(dy):
         by_token = _columns(dy.contiguous(), down.shape[0])
         ddown = torch.bmm(by_token.transpose(1, 2), hidden)
         return torch.bmm(by_token, down), ddown, dy.sum(dim=0, dtype=torch.float32).to(bias.dtype)

@@ -13,7 +13,7 @@ from orchid.ops.kernels import around_fft, dense, octet_passes
 from orchid.ops.kernels.operands import Operands
 from orchid.ops.kernels.static import StaticGradients, static_spectra
 
-# Elements (channels x batch x n) of a chunk.
+# Elements (channels x batch x n) of a chunk around FFTs; short rows need a quarter of the scratch.
 CHUNK = 3 * 2**22
 # The static kernel's spectrum is kept for the backward pass where it is smaller than this, in elements.
 SMALL = 2**23
@@ -30,7 +30,7 @@ def forward(given: Operands) -> tuple[Tensor, Tensor]:
         dense.write(given, _static_of(given, kept, 0, given.channels), y)
         return y, kept
     signals = _scratch(given, 1 + given.sides)
-    for first, last in _chunks(given):
+    for first, last in _chunks(given, _step(given, CHUNK)):
         around_fft.write(given, first, last, _static_of(given, kept, first, last), signals, y)
     return y, kept
 
@@ -43,10 +43,11 @@ def backward(given: Operands, dy: Tensor, kept: Tensor) -> Gradients:
     p, u, sides = given.p, given.u, given.sides
     dp = by_channel(p, 3 * given.channels, given.length)
     du = p.new_empty(0) if u is None else by_channel(u, given.channels, u.shape[2])
-    static_grads, spectral_sums, stream_sums, u_sums = StaticGradients(given, _step(given)), [], [], []
     short = dense.serves(given, p, dy)
+    step = _step(given, 4 * CHUNK if short else CHUNK)
+    static_grads, spectral_sums, stream_sums, u_sums = StaticGradients(given, step), [], [], []
     signals = None if short else _scratch(given, 2 + sides)
-    for first, last in _chunks(given):
+    for first, last in _chunks(given, step):
         static = _static_of(given, kept, first, last)
         if signals is None:
             grads, rows, spectral = dense.gradients(given, first, last, static, dy)
@@ -72,20 +73,20 @@ def by_channel(like: Tensor, channels: int, length: int) -> Tensor:
     return like.new_empty((channels, like.shape[0], length)).transpose(0, 1)
 
 
-def _step(given: Operands) -> int:
-    """Return the channels of a chunk, an even number."""
-    return max(2, min(given.channels + given.channels % 2, CHUNK // (given.batch * given.n) // 2 * 2))
+def _step(given: Operands, elements: int) -> int:
+    """Return the channels of a chunk of so many elements, an even number."""
+    return max(2, min(given.channels + given.channels % 2, elements // (given.batch * given.n) // 2 * 2))
 
 
-def _chunks(given: Operands) -> Iterator[tuple[int, int]]:
+def _chunks(given: Operands, step: int) -> Iterator[tuple[int, int]]:
     """Yield first and last channels."""
-    for first in range(0, given.channels, _step(given)):
-        yield first, min(first + _step(given), given.channels)
+    for first in range(0, given.channels, step):
+        yield first, min(first + step, given.channels)
 
 
 def _scratch(given: Operands, rows: int) -> Tensor:
     """Return room for the complex rows of a chunk, (pairs, B, rows, n, 2)."""
-    return given.p.new_empty((_step(given) // 2, given.batch, rows, given.n, 2), dtype=torch.float32)
+    return given.p.new_empty((_step(given, CHUNK) // 2, given.batch, rows, given.n, 2), dtype=torch.float32)
 
 
 def small_static(p: Tensor, n: int) -> bool:
