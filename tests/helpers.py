@@ -1,9 +1,12 @@
 """What the tests share: a named comparison, and the mixer written with the reference functions."""
 
+import io
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 
 from orchid import OrchidMixer
@@ -160,6 +163,22 @@ def glue_folder(folder: Path) -> tuple[Path, Path]:
         start
     )
     return data, start
+
+
+def imagenette_folder(folder: Path, images: int = 20) -> Path:
+    """Write Imagenette's two files with a few random images each; return their folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    generator = np.random.default_rng(0)
+    for name in ("train", "val"):
+        parts = []
+        for _ in range(images):
+            file = io.BytesIO()
+            Image.fromarray(generator.integers(0, 256, (96, 96, 3), np.uint8)).save(file, "png")
+            parts.append(file.getvalue())
+        offsets = np.cumsum([0, *map(len, parts)])
+        data, labels = np.frombuffer(b"".join(parts), np.uint8), generator.integers(0, 10, images).astype(np.uint8)
+        np.savez(folder / f"{name}.npz", data=data, offsets=offsets, labels=labels)
+    return folder
 
 
 def cifar_folder(folder: Path, images: int = 20) -> Path:

@@ -228,23 +228,27 @@ def finish_grid(cells: list[Any], summary: Any, stopped: str | None, status: int
 
 @app.command()
 def fetch(
-    name: Annotated[str, typer.Argument(help="c4 (allenai/c4, English, streamed) or glue (nyu-mll/glue).")],
+    name: Annotated[
+        str,
+        typer.Argument(help="c4 (allenai/c4, English, streamed), glue (nyu-mll/glue) or cifar10 (uoft-cs/cifar10)."),
+    ],
     out: Annotated[Path, typer.Option(help="The folder of the files.")],
     documents: Annotated[int, typer.Option(help="Of c4: how many, from the first on.")] = 1_000_000,
 ) -> None:
-    """Bring data from the Hugging Face hub into a folder, as `tokenize` and `glue` read it; again, it goes on."""
+    """Bring data from the Hugging Face hub into a folder, as the other commands read it; again, it goes on."""
     from rich.progress import Progress
 
     from orchid.ops.checks import check_choice
-    from orchid.tasks.hub import fetch_c4, fetch_glue
+    from orchid.tasks.hub import fetch_c4, fetch_cifar10, fetch_glue
 
     with errors(), Progress(console=console) as bar:
-        if check_choice("NAME", name, ("c4", "glue")) == "c4":
-            task = bar.add_task("c4", total=documents)
+        check_choice("NAME", name, ("c4", "glue", "cifar10"))
+        task = bar.add_task(name, total=documents if name == "c4" else None)
+        if name == "c4":
             fetch_c4(out, documents, progress=lambda done: bar.update(task, completed=done))
         else:
-            task = bar.add_task("glue", total=None)
-            fetch_glue(out, progress=lambda own: bar.update(task, description=own))
+            bring = fetch_glue if name == "glue" else fetch_cifar10
+            bring(out, progress=lambda own: bar.update(task, description=own))
     console.print(f"files: {out}")
 
 
@@ -327,12 +331,19 @@ def export(
 
 
 @app.command("eval")
-def eval_command(run: Annotated[Path, typer.Argument(help="A run's folder.")], cpu: Cpu = False) -> None:
-    """Evaluate the model of a run on the recipe's test set."""
-    from orchid.report.runs import load_run
+def eval_command(
+    run: Annotated[Path, typer.Argument(help="A run's folder.")],
+    data: Annotated[Path | None, typer.Option(help="Of images: a folder of your own, DATA/CLASS/image.")] = None,
+    cpu: Cpu = False,
+) -> None:
+    """Evaluate the model of a run on the recipe's test set, or on a folder of your own images."""
+    from orchid.report.runs import evaluate_folder, load_run
 
     with errors():
-        metrics = load_run(run, cpu=cpu).evaluate()
+        engine = load_run(run, cpu=cpu)
+        metrics = engine.evaluate() if data is None else evaluate_folder(engine, data)
+    if data is not None:
+        console.print(f"predictions: {run / 'own_predictions.tsv'}")
     for name, value in metrics.items():
         console.print(f"{name}  {value:.4f}")
 

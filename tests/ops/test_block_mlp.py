@@ -88,6 +88,7 @@ def test_who_is_served() -> None:
 
 
 @pytest.mark.skipif(DEVICE == "cpu", reason="needs a CUDA device")
+@pytest.mark.filterwarnings("ignore")  # the compiler's own
 @pytest.mark.parametrize("kind", KINDS)
 def test_compiled(kind: str) -> None:
     mlp, x = MLP(16, kind=kind, blocks=2).to(DEVICE), torch.randn(5, 16, device=DEVICE)

@@ -6,10 +6,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from PIL import Image
 from typer.testing import CliRunner
 
 from orchid.cli import app
 from orchid.tasks import hub
+from orchid.tasks.cifar import load_cifar10
 from orchid.tasks.corpus import documents, text_files
 from orchid.tasks.glue_data import GLUE, find_files, read_examples
 
@@ -53,6 +55,9 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
         if name[0] == "allenai/c4":
             assert options == {"split": "train", "streaming": True}
             return Stream()
+        if name[0] == "uoft-cs/cifar10":
+            count = 10 if options["split"] == "train" else 2
+            return [{"img": Image.new("RGB", (32, 32), (i, 0, 255)), "label": i % 10} for i in range(count)]
         splits = ("validation_matched", "validation_mismatched") if name[1] == "mnli" else ("validation",)
         return {split: [GLUE_ROWS[name[1]]] * 2 for split in ("train", *splits)}
 
@@ -101,3 +106,13 @@ def test_without_datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(ValueError, match=r"orchid-torch\[data\]"):
         hub.fetch_c4(tmp_path, 1)
+
+
+def test_cifar10_reads_back(tmp_path: Path, stand_in: list[tuple[Any, ...]]) -> None:
+    assert len(hub.fetch_cifar10(tmp_path)) == 6
+    images, labels = load_cifar10(tmp_path, "train")
+    assert labels.tolist() == list(range(10))
+    assert images[:, 0, 5, 7].tolist() == list(range(10)) and (images[:, 2] == 255).all()
+    assert len(load_cifar10(tmp_path, "test")[1]) == 2
+    stand_in.clear()
+    assert not hub.fetch_cifar10(tmp_path) and not stand_in, "nothing is asked for when all is there"

@@ -1,16 +1,23 @@
-"""CIFAR-10: files, augmentation, splits."""
+"""Images: files, augmentation, splits, predictions."""
 
 import io
+import os
+import pickle
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from helpers import cifar_folder
+from helpers import cifar_folder, imagenette_folder
 from PIL import Image
+from typer.testing import CliRunner
 
+from orchid.cli import app
+from orchid.tasks.augment import cropped_and_flipped, erased, mixed, normalised
 from orchid.tasks.cifar import load_cifar10
-from orchid.tasks.vision import Cifar10Config, ViTConfig, cropped_and_flipped, normalised
+from orchid.tasks.image_folder import read_folder
+from orchid.tasks.imagenette import load_imagenette
+from orchid.tasks.vision import IMAGE_SETS, ImageConfig, ViTConfig
 
 
 class TestFiles:
@@ -33,6 +40,40 @@ class TestFiles:
                 assert torch.equal(a, b)
         assert load_cifar10(binary, "train")[0].shape == (100, 3, 32, 32)
 
+    def test_python_batches_are_the_same_images(self, tmp_path: Path) -> None:
+        binary = cifar_folder(tmp_path / "binary")
+        python = tmp_path / "python"
+        python.mkdir()
+        for path in binary.iterdir():
+            rows = np.frombuffer(path.read_bytes(), np.uint8).reshape(-1, 3073)
+            batch = {b"data": rows[:, 1:].copy(), b"labels": rows[:, 0].tolist(), b"batch_label": b"one"}
+            (python / path.stem).write_bytes(pickle.dumps(batch, protocol=2))
+        for a, b in zip(load_cifar10(binary, "train"), load_cifar10(python, "train"), strict=True):
+            assert torch.equal(a, b)
+
+    def test_a_python_batch_runs_nothing(self, tmp_path: Path) -> None:
+        class Harmful:
+            def __reduce__(self) -> tuple[object, ...]:
+                return (os.mkdir, (str(tmp_path / "made"),))
+
+        (tmp_path / "test_batch").write_bytes(pickle.dumps({b"data": Harmful()}))
+        with pytest.raises(ValueError, match=r"test_batch cannot be read \(it names (posix|nt)\.mkdir\)"):
+            load_cifar10(tmp_path, "test")
+        assert not (tmp_path / "made").exists()
+
+    def test_imagenette(self, tmp_path: Path) -> None:
+        images, labels = load_imagenette(imagenette_folder(tmp_path, images=3), "test")
+        assert images.shape == (3, 3, 96, 96) and images.dtype == torch.uint8 and labels.shape == (3,)
+        with np.load(tmp_path / "val.npz") as file:
+            parts = dict(file)
+        parts["data"] = parts["data"].copy()
+        parts["data"][parts["offsets"][1] : parts["offsets"][2]] = 0
+        np.savez(tmp_path / "val.npz", **parts)
+        with pytest.raises(ValueError, match=r"val\.npz: image 1 cannot be read"):
+            load_imagenette(tmp_path, "test")
+        with pytest.raises(ValueError, match="is not a folder with Imagenette"):
+            load_imagenette(tmp_path / "none", "train")
+
     def test_what_is_wrong_is_named(self, tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="is not a folder with CIFAR-10"):
             load_cifar10(tmp_path / "none", "train")
@@ -41,7 +82,7 @@ class TestFiles:
         with pytest.raises(ValueError, match=r"data_batch_3\.bin is damaged: 100 bytes"):
             load_cifar10(folder, "train")
         (folder / "data_batch_3.bin").unlink()
-        with pytest.raises(ValueError, match=r"neither data_batch_3\.bin nor train_3\.npz"):
+        with pytest.raises(ValueError, match=r"none of data_batch_3\.bin, data_batch_3, train_3\.npz"):
             load_cifar10(folder, "train")
         (folder / "train_3.npz").write_bytes(b"not an archive")
         with pytest.raises(ValueError, match=r"train_3\.npz cannot be read"):
@@ -60,23 +101,47 @@ def test_augmentation_moves_and_mirrors() -> None:
     assert torch.equal(still, image) or torch.equal(still, image.flip(2))
 
 
+def test_erasing() -> None:
+    images = torch.ones(200, 3, 16, 16)
+    made = erased(images, 0.5, torch.Generator().manual_seed(0))
+    holes = (made == 0).all(dim=1).flatten(1).sum(dim=1)
+    assert 60 < (holes > 0).sum() < 140
+    assert set(holes[holes > 0].tolist()) == {side**2 for side in range(4, 9)}
+
+
+@pytest.mark.parametrize(("mixup", "cutmix"), [(0.8, 0.0), (0.0, 1.0), (0.8, 1.0)])
+def test_mixed_images_say_how_much_of_them_is_their_own(mixup: float, cutmix: float) -> None:
+    """Every image is a constant, its number: the mean of a mixed one is the mean of the two, weighted by the share."""
+    numbers = torch.arange(64.0)
+    images = numbers[:, None, None, None].expand(-1, 3, 16, 16)
+    made, others, share = mixed(images, torch.arange(64), mixup, cutmix, torch.Generator().manual_seed(0))
+    assert sorted(others.tolist()) == list(range(64))
+    torch.testing.assert_close(made.mean(dim=(1, 2, 3)), share * numbers + (1 - share) * others)
+    pasted = torch.isclose(made, numbers[:, None, None, None]) | torch.isclose(
+        made, others[:, None, None, None].float()
+    )
+    share_of_pasted = pasted.flatten(1).all(dim=1).float().mean()
+    assert share_of_pasted > 0.95 if not mixup else share_of_pasted < (0.8 if cutmix else 0.2)
+
+
 def test_normalised() -> None:
     images = torch.randint(256, (4, 3, 8, 8), dtype=torch.uint8)
-    back = normalised(images) * torch.tensor([0.2470, 0.2435, 0.2616]).view(3, 1, 1)
+    cifar = IMAGE_SETS["cifar10"]
+    back = normalised(images, cifar.mean, cifar.deviation) * torch.tensor([0.2470, 0.2435, 0.2616]).view(3, 1, 1)
     back += torch.tensor([0.4914, 0.4822, 0.4465]).view(3, 1, 1)
     torch.testing.assert_close(back, images / 255)
 
 
 class TestTask:
     def test_batches_are_functions_of_their_step(self, tmp_path: Path) -> None:
-        config = Cifar10Config(data=str(cifar_folder(tmp_path)))
+        config = ImageConfig(data=str(cifar_folder(tmp_path)))
         one, two = (config.build(ViTConfig(), seed=3) for _ in range(2))
         one.train_batch(0, 8, "cpu")
         for a, b in zip(one.train_batch(5, 8, "cpu"), two.train_batch(5, 8, "cpu"), strict=True):
             assert torch.equal(a, b)
 
     def test_validation_images_are_not_trained_on(self, tmp_path: Path) -> None:
-        config = Cifar10Config(data=str(cifar_folder(tmp_path)), held_out="valid", valid_images=30)
+        config = ImageConfig(data=str(cifar_folder(tmp_path)), held_out="valid", valid_images=30)
         parts = [config.build(ViTConfig(), seed=seed).data("cpu") for seed in (0, 1)]
         assert torch.equal(parts[0]["valid"][0], parts[1]["valid"][0]), "the same for every seed"
         held = {image.numpy().tobytes() for image in parts[0]["valid"][0]}
@@ -86,6 +151,62 @@ class TestTask:
 
     def test_told_before_training(self) -> None:
         with pytest.raises(ValueError, match=r"task\.data=FOLDER"):
-            Cifar10Config().build(ViTConfig(), seed=0).data("cpu")
+            ImageConfig().build(ViTConfig(), seed=0).data("cpu")
         with pytest.raises(ValueError, match="held_out"):
-            Cifar10Config(held_out="tset").build(ViTConfig(), seed=0)
+            ImageConfig(held_out="tset").build(ViTConfig(), seed=0)
+
+    def test_mixed_batches(self, tmp_path: Path) -> None:
+        folder = str(imagenette_folder(tmp_path))
+        config = ImageConfig(images="imagenette", data=folder, mixup=0.2, cutmix=1.0, erasing=0.5)
+        task = config.build(ViTConfig(patch_size=24, d_model=16, depth=1), seed=0)
+        batch = task.train_batch(0, 8, "cpu")
+        loss, count = task.loss(task.build_model(), batch)
+        assert len(batch) == 4 and count == 8 and torch.isfinite(loss)
+        images, labels, _, _ = batch
+        own, _ = task.loss(task.build_model(), (images, labels, labels, torch.rand(8)))
+        assert own > 0
+
+
+class TestOwnImages:
+    def trained(self, tmp_path: Path) -> Path:
+        run = tmp_path / "run"
+        folder = cifar_folder(tmp_path / "cifar")
+        command = ["train", "vision/cifar10-s-p4", "--tiny", "--cpu", "--set", f"task.data={folder}", "--out", str(run)]
+        assert CliRunner().invoke(app, command).exit_code == 0
+        return run
+
+    def test_a_folder_of_classes(self, tmp_path: Path) -> None:
+        run, own = self.trained(tmp_path), tmp_path / "own"
+        assert (run / "predictions.png").stat().st_size > 10_000
+        for name, size in (("cat", (40, 64)), ("Truck", (20, 20))):
+            (own / name).mkdir(parents=True)
+            Image.new("RGB", size, "red").save(own / name / "a.png")
+        result = CliRunner().invoke(app, ["eval", str(run), "--data", str(own), "--cpu"])
+        assert result.exit_code == 0, result.output
+        assert "own/accuracy" in result.output
+        lines = (run / "own_predictions.tsv").read_text().splitlines()
+        assert lines[0] == "file\tprediction\tlabel"
+        assert [line.split("\t")[0::2] for line in lines[1:]] == [["Truck/a.png", "truck"], ["cat/a.png", "cat"]]
+        assert (run / "own_predictions.png").is_file()
+
+    def test_without_classes(self, tmp_path: Path) -> None:
+        run, own = self.trained(tmp_path), tmp_path / "own"
+        own.mkdir()
+        Image.new("L", (50, 30)).save(own / "grey.jpg")
+        assert CliRunner().invoke(app, ["eval", str(run), "--data", str(own), "--cpu"]).exit_code == 0
+        assert len((run / "own_predictions.tsv").read_text().splitlines()) == 2
+
+    def test_what_is_wrong_is_named(self, tmp_path: Path) -> None:
+        classes = ("cat", "dog")
+        with pytest.raises(ValueError, match="has no images"):
+            read_folder(tmp_path, classes, 8)
+        (tmp_path / "dgo").mkdir()
+        (tmp_path / "dgo" / "a.png").write_bytes(b"no image")
+        with pytest.raises(ValueError, match=r"no class 'dgo'.*dog"):
+            read_folder(tmp_path, classes, 8)
+        (tmp_path / "dgo").rename(tmp_path / "dog")
+        with pytest.raises(ValueError, match=r"a\.png cannot be read"):
+            read_folder(tmp_path, classes, 8)
+        (tmp_path / "b.png").write_bytes(b"no image")
+        with pytest.raises(ValueError, match=r"others beside them, such as b\.png"):
+            read_folder(tmp_path, classes, 8)

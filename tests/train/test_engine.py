@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import cifar_folder, glue_folder, word_shards
+from helpers import cifar_folder, glue_folder, imagenette_folder, word_shards
 from safetensors.torch import load_file
 
 from orchid.recipes import get_recipe, list_recipes
@@ -44,7 +44,8 @@ def test_every_recipe_has_a_twin_that_runs(recipe: str, tmp_path: Path) -> None:
     if recipe.startswith("bert/glue-"):
         twin.task.data, twin.model.start = map(str, glue_folder(tmp_path))
     if recipe.startswith("vision/"):
-        twin.task.data = str(cifar_folder(tmp_path / "cifar"))
+        make = imagenette_folder if "imagenette" in recipe else cifar_folder
+        twin.task.data = str(make(tmp_path / "images"))
     outcome = Engine(twin, tmp_path / "run", cpu=True).train()
     assert outcome.result["recipe"] == recipe == found.build().recipe
     # The twin differs in sizes and steps only.

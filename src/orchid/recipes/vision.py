@@ -1,13 +1,14 @@
-"""Section 4.3: Orchid-ViT and its baselines on CIFAR-10, at every patch size."""
+"""Section 4.3: Orchid-ViT and its baselines on CIFAR-10, at every patch size, and on Imagenette."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from orchid.recipes.registry import Recipe
-from orchid.tasks.vision import Cifar10Config, ViTConfig
+from orchid.tasks.vision import IMAGE_SETS, ImageConfig, ViTConfig
 from orchid.train.config import Experiment, TrainConfig
 
-IMAGES, BATCH, EPOCHS, PAPER_EPOCHS = 50_000, 512, 200, 500
+IMAGES, BATCH, EPOCHS, PAPER_EPOCHS = 50_000, 512, 100, 500
 SMALL, MEDIUM = 128, 220
 # The paper's table, and the operator it names as future work: name, settings of the model, the paper's accuracy.
 ROWS: dict[str, tuple[dict[str, Any], float | None]] = {
@@ -26,15 +27,22 @@ ROWS: dict[str, tuple[dict[str, Any], float | None]] = {
 }
 
 
-def _experiment(name: str, model: dict[str, Any], paper: float | None, *, to_the_letter: bool) -> Experiment:
-    epochs = PAPER_EPOCHS if to_the_letter else EPOCHS
-    steps = epochs * IMAGES // BATCH
-    train = TrainConfig(
+# Imagenette at 96 pixels: 64 patches, the same width and depth, stronger augmentation for its few images.
+IMAGENETTE_IMAGES, IMAGENETTE_BATCH, IMAGENETTE_EPOCHS = 9469, 256, 100
+IMAGENETTE: dict[str, dict[str, Any]] = {
+    "orchid-p12": {"patch_size": 12},
+    "2d-p12": {"patch_size": 12, "mixer": "orchid-2d"},
+    "vit-p12": {"patch_size": 12, "mixer": "attention", "blocks": 1},
+}
+
+
+def _training(steps: int, batch_size: int, rate: float, warmup: int, schedule: str) -> TrainConfig:
+    return TrainConfig(
         steps=steps,
-        batch_size=BATCH,
-        learning_rate=1e-3 if to_the_letter else 2e-3,
-        warmup=500,
-        schedule="constant" if to_the_letter else "cosine",
+        batch_size=batch_size,
+        learning_rate=rate,
+        warmup=warmup,
+        schedule=schedule,
         weight_decay=0.05,
         precision="bf16",
         graph=True,
@@ -43,29 +51,49 @@ def _experiment(name: str, model: dict[str, Any], paper: float | None, *, to_the
         evaluate_every=steps,  # the test set is touched once, at the end
         checkpoint_every=max(1, steps // 10),
     )
+
+
+def _cifar10(name: str, model: dict[str, Any], paper: float | None, *, to_the_letter: bool) -> Experiment:
+    rate, schedule, epochs = (1e-3, "constant", PAPER_EPOCHS) if to_the_letter else (2e-3, "cosine", EPOCHS)
+    train = _training(epochs * IMAGES // BATCH, BATCH, rate, 500, schedule)
     measured = {} if paper is None else {"test/accuracy": paper}
-    return Experiment(recipe=name, task=Cifar10Config(), model=ViTConfig(**model), train=train, paper=measured)
+    return Experiment(recipe=name, task=ImageConfig(), model=ViTConfig(**model), train=train, paper=measured)
 
 
-def _recipe(name: str, model: dict[str, Any], paper: float | None, *, to_the_letter: bool) -> Recipe:
-    build = partial(_experiment, name, model, paper, to_the_letter=to_the_letter)
+def _imagenette(name: str, model: dict[str, Any]) -> Experiment:
+    train = _training(IMAGENETTE_EPOCHS * IMAGENETTE_IMAGES // IMAGENETTE_BATCH, IMAGENETTE_BATCH, 1e-3, 200, "cosine")
+    task = ImageConfig(images="imagenette", valid_images=1000, margin=12, erasing=0.25, mixup=0.2, cutmix=1.0)
+    return Experiment(recipe=name, task=task, model=ViTConfig(**model), train=train)
 
+
+def _recipe(name: str, how: str, build: Callable[[], Experiment]) -> Recipe:
     def tiny() -> Experiment:
         experiment = build()
-        experiment.model.d_model, experiment.model.depth, experiment.model.patch_size = 16, 1, 8
-        train = experiment.train
+        model, train = experiment.model, experiment.train
+        model.d_model, model.depth, model.patch_size = 16, 1, 8 if experiment.task.images == "cifar10" else 24
         train.steps, train.warmup, train.batch_size, train.precision = 4, 1, 8, "no"
         train.evaluate_every, train.checkpoint_every = 4, 2
         return experiment
 
-    config = ViTConfig(**model)
-    how = f"{PAPER_EPOCHS} epochs at a constant rate, as in the paper" if to_the_letter else f"{EPOCHS} epochs, cosine"
-    patch = config.patch_size
-    summary = f"CIFAR-10 in patches of {patch} x {patch}, {config.mixer}, width {config.d_model}: {how}"
-    return Recipe(name, summary, build, tiny)
+    model = build().model
+    title = IMAGE_SETS[build().task.images].title
+    patch = f"{model.patch_size} x {model.patch_size}"
+    return Recipe(name, f"{title} in patches of {patch}, {model.mixer}, width {model.d_model}: {how}", build, tiny)
 
 
-RECIPES = [
-    *(_recipe(f"vision/cifar10-{key}", model, paper, to_the_letter=False) for key, (model, paper) in ROWS.items()),
-    _recipe("vision/cifar10-paper-s-p4", *ROWS["s-p4"], to_the_letter=True),
-]
+def _recipes() -> list[Recipe]:
+    recipes = []
+    for key, (model, paper) in ROWS.items():
+        name = f"vision/cifar10-{key}"
+        build = partial(_cifar10, name, model, paper, to_the_letter=False)
+        recipes.append(_recipe(name, f"{EPOCHS} epochs, cosine", build))
+    name = "vision/cifar10-paper-s-p4"
+    build = partial(_cifar10, name, *ROWS["s-p4"], to_the_letter=True)
+    recipes.append(_recipe(name, f"{PAPER_EPOCHS} epochs at a constant rate, as in the paper", build))
+    for key, model in IMAGENETTE.items():
+        name = f"vision/imagenette-{key}"
+        recipes.append(_recipe(name, f"{IMAGENETTE_EPOCHS} epochs, cosine", partial(_imagenette, name, model)))
+    return recipes
+
+
+RECIPES = _recipes()

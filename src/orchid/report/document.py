@@ -12,6 +12,7 @@ from orchid.report.recall import demo_table, fused_table, length_table, recall_s
 from orchid.report.recall_figures import draw_recall
 from orchid.report.runtime import models_table, runtime_table, skipped_list, training_table
 from orchid.report.runtime_figure import FIGURE, draw_runtime, is_drawn
+from orchid.report.vision import image_table, vision_sections
 
 # The folder of runs that were trained through the fused kernels.
 KERNELS = "kernels"
@@ -33,6 +34,7 @@ class Results:
     models: list[dict[str, Any]] = field(default_factory=list)
     fused: list[Run] = field(default_factory=list)  # the same recipes, trained through the kernels
     mlm: list[Run] = field(default_factory=list)
+    vision: list[Run] = field(default_factory=list)
     glue: dict[str, list[Run]] = field(default_factory=dict)  # by the pre-trained model: their folder's name
 
 
@@ -77,6 +79,8 @@ def load_results(folder: Path) -> Results:
                 results.mlm.append(data)
             elif data["recipe"].startswith("bert/glue-"):
                 results.glue.setdefault(path.parent.name, []).append(data)
+            elif data["recipe"].startswith("vision/"):
+                results.vision.append(data)
             else:
                 raise ValueError(f"there is no table for results of recipe {data['recipe']!r}, in {path}")
         else:
@@ -92,7 +96,15 @@ def _sections(results: Results) -> list[str]:
     )
     language = bert_sections(results.mlm, results.glue)
     whole = [f"## Training throughput of whole models\n\n{models_table(data)}" for data in results.models]
-    return [*recall_sections(results.runs, results.tuning), *speed, *fused, *runtime, *whole, *language]
+    return [
+        *recall_sections(results.runs, results.tuning),
+        *speed,
+        *fused,
+        *runtime,
+        *whole,
+        *language,
+        *vision_sections(results.vision),
+    ]
 
 
 def _runtime_section(benchmark: dict[str, Any]) -> str:
@@ -111,8 +123,10 @@ def _summary(results: Results) -> str:
     demo = [run for run in results.runs if run["recipe"].startswith("recall/demo-")]
     drawn = [benchmark for benchmark in results.benchmarks if is_drawn(benchmark)]
     runtime = [f"{runtime_table(benchmark, ('orchid', 'triton'))}\n\n{_picture()}" for benchmark in drawn]
+    cifar10 = [run for run in results.vision if run["recipe"].startswith("vision/cifar10-")]
+    images = image_table(cifar10, "cifar10")
     tables = [vocabulary_table(results.runs), length_table(results.runs), demo_table(demo)]
-    return "\n\n".join(table for table in [*tables, *runtime, mlm_table(results.mlm)] if table)
+    return "\n\n".join(table for table in [*tables, *runtime, mlm_table(results.mlm), images] if table)
 
 
 def _write(path: Path, text: str) -> None:

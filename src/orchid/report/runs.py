@@ -1,4 +1,4 @@
-"""Finished runs, read back."""
+"""Finished runs, read back and put to use."""
 
 from pathlib import Path
 
@@ -17,3 +17,16 @@ def load_run(path: Path, *, cpu: bool = False) -> Engine:
     engine.load()
     engine.model.eval()
     return engine
+
+
+def evaluate_folder(engine: Engine, folder: Path) -> dict[str, float]:
+    """Classify a user's own images with a trained model, into the run's folder; return the accuracy, if known."""
+    from orchid.tasks.image_folder import read_folder
+    from orchid.tasks.vision import ImageTask
+
+    task = engine.task
+    if not isinstance(task, ImageTask):
+        raise ValueError(f"--data takes a model of images; {engine.folder.path} holds {engine.experiment.recipe}")
+    own = read_folder(folder, task.set.classes, task.set.side)
+    with engine.accelerator.autocast():
+        return task.evaluate_own(engine.model, engine.accelerator.device, own, engine.folder.path)

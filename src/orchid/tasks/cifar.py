@@ -1,7 +1,9 @@
-"""CIFAR-10 from a folder: the official binary batches, or the same images packed losslessly into .npz files."""
+"""CIFAR-10 from a folder: the official binary or Python batches, or the same images packed losslessly into .npz."""
 
 import io
+import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,6 +12,14 @@ from torch import Tensor
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 PARTS = {"train": (1, 2, 3, 4, 5), "test": (0,)}
 SIDE = 32
+# All that the official Python batches name: arrays of numbers, no code.
+HARMLESS = {
+    ("numpy.core.multiarray", "_reconstruct"),
+    ("numpy._core.multiarray", "_reconstruct"),
+    ("numpy", "ndarray"),
+    ("numpy", "dtype"),
+    ("_codecs", "encode"),
+}
 
 
 def load_cifar10(folder: Path, split: str) -> tuple[Tensor, Tensor]:
@@ -21,17 +31,20 @@ def load_cifar10(folder: Path, split: str) -> tuple[Tensor, Tensor]:
 
 
 def _part(folder: Path, split: str, number: int) -> tuple[Tensor, Tensor]:
-    binary = folder / (f"data_batch_{number}.bin" if number else "test_batch.bin")
-    packed = folder / (f"{split}_{number}.npz" if number else f"{split}.npz")
-    if binary.is_file():
-        images, labels = _read_binary(binary)
-    elif packed.is_file():
-        images, labels = _read_packed(packed)
-    else:
-        raise ValueError(f"{folder} has neither {binary.name} nor {packed.name}")
-    if labels.size != len(images) or labels.max(initial=0) >= len(CLASSES):
-        raise ValueError(f"{binary if binary.is_file() else packed}: its labels do not fit its {len(images)} images")
-    return torch.from_numpy(images).permute(0, 3, 1, 2).contiguous(), torch.from_numpy(labels.astype(np.int64))
+    official = f"data_batch_{number}" if number else "test_batch"
+    readers = {
+        f"{official}.bin": _read_binary,
+        official: _read_python,
+        f"{split}_{number}.npz" if number else f"{split}.npz": _read_packed,
+    }
+    for name, read in readers.items():
+        if (folder / name).is_file():
+            images, labels = read(folder / name)
+            if labels.size != len(images) or labels.max(initial=0) >= len(CLASSES):
+                raise ValueError(f"{folder / name}: its labels do not fit its {len(images)} images")
+            pixels = torch.from_numpy(images).permute(0, 3, 1, 2).contiguous()
+            return pixels, torch.from_numpy(labels.astype(np.int64))
+    raise ValueError(f"{folder} has none of {', '.join(readers)}")
 
 
 def _read_binary(path: Path) -> tuple[np.ndarray, np.ndarray]:
@@ -41,7 +54,32 @@ def _read_binary(path: Path) -> tuple[np.ndarray, np.ndarray]:
     if not data.size or data.size % row:
         raise ValueError(f"{path} is damaged: {data.size} bytes are no whole number of images of {row}")
     rows = data.reshape(-1, row)
-    return rows[:, 1:].reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1).copy(), rows[:, 0]
+    return _planes(rows[:, 1:]), rows[:, 0]
+
+
+class _Numbers(pickle.Unpickler):
+    """Reads arrays of numbers; any other name in the file is an error, so nothing in it can run."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in HARMLESS:
+            raise pickle.UnpicklingError(f"it names {module}.{name}")
+        return super().find_class(module, name)
+
+
+def _read_python(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Read a dictionary of rows of three planes, and labels."""
+    try:
+        with path.open("rb") as file:
+            found = _Numbers(file, encoding="bytes").load()
+        data, labels = np.asarray(found[b"data"], np.uint8), np.asarray(found[b"labels"], np.int64)
+        return _planes(data), labels
+    except (OSError, ValueError, KeyError, TypeError, EOFError, pickle.UnpicklingError) as error:
+        raise ValueError(f"{path} cannot be read ({error})") from None
+
+
+def _planes(rows: np.ndarray) -> np.ndarray:
+    """Return rows of three planes as images (N, 32, 32, 3)."""
+    return rows.reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1).copy()
 
 
 def _read_packed(path: Path) -> tuple[np.ndarray, np.ndarray]:

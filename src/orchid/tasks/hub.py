@@ -75,6 +75,30 @@ def fetch_glue(out: Path, progress: Callable[[str], None] = lambda task: None) -
     return written
 
 
+def fetch_cifar10(out: Path, progress: Callable[[str], None] = lambda part: None) -> list[Path]:
+    """Write CIFAR-10 as its official binary batches, OUT/data_batch_1.bin ... 5.bin and test_batch.bin."""
+    import numpy as np
+
+    names = [f"data_batch_{number}.bin" for number in range(1, 6)]
+    splits = {"train": names, "test": ["test_batch.bin"]}
+    written = []
+    for split, files in splits.items():
+        missing = [name for name in files if not (out / name).is_file()]
+        rows = _load("uoft-cs/cifar10", split=split) if missing else ()
+        for part, name in enumerate(files):
+            if name not in missing:
+                continue
+            progress(name)
+            out.mkdir(parents=True, exist_ok=True)
+            size = len(rows) // len(files)
+            with atomic(out / name) as temporary, temporary.open("wb") as file:
+                for row in islice(iter(rows), part * size, (part + 1) * size):
+                    pixels = np.asarray(row["img"].convert("RGB"), np.uint8).transpose(2, 0, 1)
+                    file.write(bytes([row["label"]]) + pixels.tobytes())
+            written.append(out / name)
+    return written
+
+
 def _tsv(out: Path, spec: GlueSpec, stem: str) -> Path:
     return out / spec.name / f"{stem}.tsv"
 

@@ -1,5 +1,6 @@
 """Image classification with everything on the training device: images, augmentation, batches (section 4.3)."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,117 +11,169 @@ from torch import Tensor, nn
 
 from orchid.models.vit import OrchidViT
 from orchid.ops.checks import check_at_least, check_choice, check_fraction
-from orchid.tasks.cifar import CLASSES, SIDE, load_cifar10
+from orchid.tasks import cifar, imagenette
+from orchid.tasks.augment import cropped_and_flipped, erased, mixed, normalised
+from orchid.tasks.image_folder import OwnImages
 from orchid.tasks.seeds import EpochOrder, generator_seed
 
 HELD_OUT = ("test", "valid")
 EVALUATED = 1000  # images evaluated together
-# Mean and standard deviation of CIFAR-10's training images, by colour.
-MEAN, DEVIATION = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 
 
-def normalised(images: Tensor) -> Tensor:
-    """Return images (B, 3, H, W) uint8 as float32 with mean 0 and variance 1 a colour."""
-    mean, deviation = (torch.tensor(v, device=images.device).view(3, 1, 1) for v in (MEAN, DEVIATION))
-    return (images.float() / 255 - mean) / deviation
+@dataclass(frozen=True)
+class ImageSet:
+    """A set of images that fits on a device: (folder, "train" or "test") -> images uint8, labels."""
+
+    title: str
+    side: int
+    classes: tuple[str, ...]
+    mean: tuple[float, float, float]
+    deviation: tuple[float, float, float]
+    load: Callable[[Path, str], tuple[Tensor, Tensor]]
 
 
-def cropped_and_flipped(images: Tensor, margin: int, generator: torch.Generator) -> Tensor:
-    """Return every image (B, C, H, W) moved by up to ``margin`` pixels, zeros beyond, half of them mirrored."""
-    batch, channels, height, width = images.shape
-    device = images.device
-    down, right = (torch.randint(2 * margin + 1, (batch, 1), generator=generator, device=device) for _ in range(2))
-    mirrored = torch.rand(batch, 1, generator=generator, device=device) < 0.5
-    x = torch.arange(width, device=device).expand(batch, -1)
-    rows = torch.arange(height, device=device) + down  # (B, H)
-    columns = torch.where(mirrored, width - 1 - x, x) + right
-    padded = F.pad(images, (margin,) * 4)
-    number, colour = torch.arange(batch, device=device), torch.arange(channels, device=device)
-    return padded[number[:, None, None, None], colour[:, None, None], rows[:, None, :, None], columns[:, None, None, :]]
+IMAGE_SETS = {
+    "cifar10": ImageSet(
+        "CIFAR-10", cifar.SIDE, cifar.CLASSES, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616), cifar.load_cifar10
+    ),
+    "imagenette": ImageSet(
+        "Imagenette",
+        imagenette.SIDE,
+        imagenette.CLASSES,
+        (0.485, 0.456, 0.406),
+        (0.229, 0.224, 0.225),
+        imagenette.load_imagenette,
+    ),
+}
 
 
-class Cifar10Task:
-    """Classifies CIFAR-10; a batch is a pure function of its step."""
+class ImageTask:
+    """Classifies a set of images; a batch is a pure function of its step."""
 
-    def __init__(self, config: "Cifar10Config", model: "ViTConfig", seed: int) -> None:
+    def __init__(self, config: "ImageConfig", model: "ViTConfig", seed: int) -> None:
+        self.set = IMAGE_SETS[check_choice("task.images", config.images, IMAGE_SETS)]
         check_choice("task.held_out", config.held_out, HELD_OUT)
         check_at_least("task.margin", config.margin, 0)
-        check_fraction("task.label_smoothing", config.label_smoothing)
+        for name in ("label_smoothing", "erasing"):
+            check_fraction(f"task.{name}", getattr(config, name))
+        if config.mixup < 0 or config.cutmix < 0:
+            raise ValueError(f"task.mixup={config.mixup} and task.cutmix={config.cutmix} must not be negative")
         self.config, self.model, self.seed = config, model, seed
         self._data: dict[str, tuple[Tensor, Tensor]] | None = None
         self._order: EpochOrder | None = None
 
     def build_model(self) -> nn.Module:
         """Return the model for these images."""
-        return self.model.build(SIDE, len(CLASSES))
+        return self.model.build(self.set.side, len(self.set.classes))
 
     def data(self, device: Any) -> dict[str, tuple[Tensor, Tensor]]:
         """Return images and labels to train on and to evaluate on, on the device; read once."""
         if self._data is None:
             if not self.config.data:
-                raise ValueError("--set task.data=FOLDER must name a folder with CIFAR-10")
+                raise ValueError(f"--set task.data=FOLDER must name a folder with {self.set.title}")
             folder = Path(self.config.data)
-            images, labels = load_cifar10(folder, "train")
+            images, labels = self.set.load(folder, "train")
             if self.config.held_out == "valid":
-                order = torch.randperm(
-                    len(images), generator=torch.Generator().manual_seed(0)
-                )  # the same for all seeds
-                held, kept = order[: self.config.valid_images], order[self.config.valid_images :]
+                generator = torch.Generator().manual_seed(0)  # the same for all seeds
+                held, kept = torch.randperm(len(images), generator=generator).tensor_split([self.config.valid_images])
                 parts = {"train": (images[kept], labels[kept]), "valid": (images[held], labels[held])}
             else:
-                parts = {"train": (images, labels), "test": load_cifar10(folder, "test")}
+                parts = {"train": (images, labels), "test": self.set.load(folder, "test")}
             self._data = {name: (x.to(device), y.to(device)) for name, (x, y) in parts.items()}
         return self._data
 
     def train_batch(self, index: int, size: int, device: Any) -> tuple[Tensor, ...]:
-        """Return the augmented images and the labels of a step."""
+        """Return the augmented images and the labels of a step; of mixed images also the others', and one's share."""
+        config = self.config
         images, labels = self.data(device)["train"]
         if self._order is None:
             self._order = EpochOrder(len(images), self.seed)
         rows = self._order.batch(index, size).to(device, non_blocking=True)
         generator = torch.Generator(device).manual_seed(generator_seed("train", self.seed, index, device))
-        return cropped_and_flipped(normalised(images[rows]), self.config.margin, generator), labels[rows]
+        x, y = cropped_and_flipped(self.prepared(images[rows]), config.margin, generator), labels[rows]
+        if config.erasing:
+            x = erased(x, config.erasing, generator)
+        if config.mixup or config.cutmix:
+            x, others, share = mixed(x, y, config.mixup, config.cutmix, generator)
+            return x, y, others, share
+        return x, y
+
+    def prepared(self, images: Tensor) -> Tensor:
+        """Return images uint8 as the model takes them."""
+        return normalised(images, self.set.mean, self.set.deviation)
 
     def loss(self, model: nn.Module, batch: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
         """Return the summed cross-entropy with smoothed labels, and the number of images."""
-        images, labels = batch
-        loss = F.cross_entropy(
-            model(images).float(), labels, reduction="sum", label_smoothing=self.config.label_smoothing
-        )
-        return loss, torch.full((), len(labels), device=labels.device)
+        images, labels, *partner = batch
+        logits, smoothing = model(images).float(), self.config.label_smoothing
+        losses = F.cross_entropy(logits, labels, reduction="none", label_smoothing=smoothing)
+        if partner:
+            others, share = partner
+            theirs = F.cross_entropy(logits, others, reduction="none", label_smoothing=smoothing)
+            losses = share * losses + (1 - share) * theirs
+        return losses.sum(), torch.full((), len(labels), device=labels.device)
 
     @torch.no_grad()
+    def predictions(self, model: nn.Module, images: Tensor) -> Tensor:
+        """Return the classes of images (N, 3, side, side) uint8: (N,)."""
+        return torch.cat([model(self.prepared(part)).argmax(dim=-1) for part in images.split(EVALUATED)])
+
     def evaluate(self, model: nn.Module, device: Any) -> dict[str, float]:
         """Return the accuracy on what is held out."""
         images, labels = self.data(device)[self.config.held_out]
-        right = torch.zeros((), dtype=torch.int64, device=device)
-        for rows in torch.arange(len(images), device=device).split(EVALUATED):
-            right += (model(normalised(images[rows])).argmax(dim=-1) == labels[rows]).sum()
+        right = (self.predictions(model, images) == labels).sum()
         return {f"{self.config.held_out}/accuracy": right.item() / len(images)}
+
+    def draw(self, model: nn.Module, device: Any, folder: Path) -> list[Path]:
+        """Draw the confusion matrix of what is held out, and some images with what they were taken for."""
+        from orchid.report.predictions import draw_predictions
+
+        images, labels = self.data(device)[self.config.held_out]
+        predicted = self.predictions(model, images)
+        return [draw_predictions(images.cpu(), labels.cpu(), predicted.cpu(), self.set.classes, folder)]
+
+    def evaluate_own(self, model: nn.Module, device: Any, own: OwnImages, folder: Path) -> dict[str, float]:
+        """Classify a user's images into FOLDER/own_predictions.tsv; with labels also draw, and return the accuracy."""
+        from orchid.report.predictions import draw_predictions, write_predictions
+
+        predicted = self.predictions(model, own.images.to(device)).cpu()
+        write_predictions(own, predicted, self.set.classes, folder)
+        if own.labels is None:
+            return {}
+        draw_predictions(own.images, own.labels, predicted, self.set.classes, folder, name="own_predictions.png")
+        return {"own/accuracy": (predicted == own.labels).float().mean().item()}
 
 
 @dataclass(kw_only=True)
-class Cifar10Config:
-    """Settings of CIFAR-10.
+class ImageConfig:
+    """Settings of an image classification.
 
     Attributes:
+        images: "cifar10" or "imagenette".
         data: folder of the images.
-        held_out: "test" trains on all 50,000 and evaluates on the test set, which a recipe does once, at its end;
-            "valid" holds out images of the training set instead: for choices.
+        held_out: "test" trains on all training images and evaluates on the test set, which a recipe does once, at its
+            end; "valid" holds out images of the training set instead: for choices.
         valid_images: how many.
         margin: pixels an image is moved by, at most.
+        erasing: share of the images that lose a square.
+        mixup: the parameter of the Beta distribution that images are averaged with; 0 is never.
+        cutmix: likewise, of those that get a square of another.
         label_smoothing: share of a label spread over all classes.
     """
 
+    images: str = "cifar10"
     data: str = ""
     held_out: str = "test"
     valid_images: int = 5000
     margin: int = 4
+    erasing: float = 0.0
+    mixup: float = 0.0
+    cutmix: float = 0.0
     label_smoothing: float = 0.1
 
-    def build(self, model: "ViTConfig", seed: int) -> Cifar10Task:
+    def build(self, model: "ViTConfig", seed: int) -> ImageTask:
         """Return the task."""
-        return Cifar10Task(self, model, seed)
+        return ImageTask(self, model, seed)
 
 
 @dataclass(kw_only=True)

@@ -6,7 +6,8 @@ import json
 import types
 import typing
 from dataclasses import dataclass, field
-from typing import Any, Protocol, Self
+from pathlib import Path
+from typing import Any, Protocol, Self, runtime_checkable
 
 from torch import Tensor, nn
 
@@ -31,6 +32,14 @@ class Task(Protocol):
 
     def evaluate(self, model: nn.Module, device: Any) -> dict[str, float]:
         """Return the test metrics of the model, which is in evaluation mode."""
+
+
+@runtime_checkable
+class Pictured(Protocol):
+    """A task that has pictures to show of a trained model."""
+
+    def draw(self, model: nn.Module, device: Any, folder: Path) -> list[Path]:
+        """Draw them into a run's folder; return their paths."""
 
 
 class TaskConfig(Protocol):

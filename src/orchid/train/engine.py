@@ -2,8 +2,8 @@
 
 import math
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from accelerate.state import AcceleratorState
 from torch import Tensor, nn
 
 from orchid.files import write_json
-from orchid.train.config import Experiment, Task
+from orchid.train.config import Experiment, Pictured, Task
 from orchid.train.curves import draw_curves
 from orchid.train.environment import commit, hardware
 from orchid.train.graph import GraphedStep, Pieces
@@ -220,10 +220,15 @@ class Engine:
     @torch.no_grad()
     def evaluate(self) -> dict[str, float]:
         """Return the task's test metrics for the model as it is."""
+        with self._evaluating():
+            return self.task.evaluate(self.model, self.accelerator.device)
+
+    @contextmanager
+    def _evaluating(self) -> Iterator[None]:
         self.model.eval()
         # Test batches have shapes of their own; compiling for them would cost more than it saves.
         with self.accelerator.autocast(), torch.compiler.set_stance("force_eager"):
-            return self.task.evaluate(self.model, self.accelerator.device)
+            yield
 
     def load(self) -> None:
         """Load the weights of a finished run, or of its newest checkpoint."""
@@ -306,6 +311,9 @@ class Engine:
         if self.accelerator.is_main_process:
             save_tensors(self.folder.model, weights, {"step": self.step})
             draw_curves(self.folder)
+            if isinstance(self.task, Pictured) and self.accelerator.num_processes == 1:
+                with self._evaluating():
+                    self.task.draw(self.model, self.accelerator.device, self.folder.path)
             write_json(self.folder.result, result)
         return result
 

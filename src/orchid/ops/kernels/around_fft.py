@@ -80,8 +80,6 @@ def gradients(
 def streams_gradients(given: Operands, first: int, last: int, dy: Tensor, grads: Tensor, dp: Tensor) -> Tensor:
     """Write a chunk's part of dp (B, 3 D, L) from what ``gradients`` returned, and return the sums of its channels."""
     p, sides = given.p, 0 if given.u is not None else given.sides
-    if given.in_octets(p, dy, dp):
-        return octet_passes.streams_gradients(given, first, last, dy, grads, dp, paired=True)
     sums = _Sums(given, last - first, given.length, 3 * (given.taps + 1) + 3 + sides * given.taps)
     streams_grad_kernel[(sums.pairs, sums.parts)](
         p, dy, given.offset, given.weight, given.bias, given.spatial, grads, given.address(given.pad), dp, sums.partial,

@@ -124,9 +124,10 @@ def _(hidden, down, bias):  # type: ignore[no-untyped-def]
 @torch.library.custom_op("orchid::from_blocks_backward", mutates_args=())
 def _from_blocks_backward(dy: Tensor, hidden: Tensor, down: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     with on_device_of(dy), full_precision(dy):
+        # first: a kernel makes the context that cuBLAS misses in a fresh autograd thread
+        dbias = dy.sum(dim=0, dtype=torch.float32).to(bias.dtype)
         by_token = _columns(dy.contiguous(), down.shape[0])
-        ddown = torch.bmm(by_token.transpose(1, 2), hidden)
-        return torch.bmm(by_token, down), ddown, dy.sum(dim=0, dtype=torch.float32).to(bias.dtype)
+        return torch.bmm(by_token, down), torch.bmm(by_token.transpose(1, 2), hidden), dbias
 
 
 @_from_blocks_backward.register_fake

@@ -1,4 +1,5 @@
-"""Gradients of the projected streams and of their short convolutions' taps: ``streams_grad_kernel`` in octets.
+"""Gradients of the projected streams and of their short convolutions' taps: ``streams_grad_kernel`` in octets,
+of short rows.
 
 A program takes one channel and blocks of its octets, of all samples. What is summed for the taps stays in registers: no
 atomics, the same bits from run to run. The gradient of an input is x'[t] = sum_j taps[j] g[t + (K - 1) - j - SHIFT].
@@ -9,7 +10,6 @@ import triton.language as tl
 
 from orchid.ops.kernels.octets import (
     around,
-    around_paired,
     convolved,
     neighbours,
     put_octet,
@@ -19,19 +19,6 @@ from orchid.ops.kernels.octets import (
 )
 from orchid.ops.kernels.sums import plus, zeros
 from orchid.ops.kernels.time_domain import parameters, side_parameters
-
-
-@triton.jit
-def _rows_around(
-    row, second, m, before, after, inside, is_before, is_after,
-    BEFORE: tl.constexpr, AFTER: tl.constexpr, PAIRED: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Load positions 8 m - BEFORE ... 8 m + 7 + AFTER of gradients: rows of their own, or half of complex ones."""
-    if PAIRED:
-        x = around_paired(row, second, m, before, after, inside, is_before, is_after, BEFORE, AFTER, BLOCK)
-    else:
-        x = around(row, m, before, after, inside, is_before, is_after, BEFORE, AFTER, BLOCK)
-    return x
 
 
 @triton.jit
@@ -82,34 +69,28 @@ def _put(row, m, inside, real, x, BLOCK: tl.constexpr):
 @triton.jit(do_not_specialize=["first", "steps"])
 def octet_grad_kernel(
     p, dy, offset, weight, bias, spatial, grads, pad, dp, partial,
-    first, D, batch, octets, period, n,
+    first, D, batch, octets, period,
     p_batch, p_channel, dy_batch, dy_channel, dp_batch, dp_channel, steps,
-    ROWS: tl.constexpr, SIDES: tl.constexpr, PAIRED: tl.constexpr, K: tl.constexpr, SHIFT: tl.constexpr,
-    CIRCULAR: tl.constexpr, HAS_PAD: tl.constexpr, BLOCK: tl.constexpr,
+    SIDES: tl.constexpr, K: tl.constexpr, SHIFT: tl.constexpr, CIRCULAR: tl.constexpr, HAS_PAD: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Write dp (B, 3 D, L) and the sums for taps, biases, offsets; rows have ``octets`` octets, the circle ``period``.
 
-    grads has ROWS rows: da, the gradients of the conditioning sequences, SIDES of them of v, and c. They are (channels,
-    ROWS, B, L), or PAIRED (pairs, B, ROWS, n) complex, two channels a row. partial (channels, parts, 3 (K + 1) + 3 +
-    SIDES K): for v, s_1, s_2 the taps and the bias, then the three offsets, then the taps of Conv1d_t.
+    grads (channels, 2 + SIDES, B, L): da, the gradients of the conditioning sequences, c. partial (channels, parts,
+    3 (K + 1) + 3 + SIDES K): for v, s_1, s_2 the taps and the bias, then the three offsets, then the taps of Conv1d_t.
     """
     COUNT: tl.constexpr = 3 * (K + 1) + 3 + SIDES * K
     WIDE: tl.constexpr = 8 + K - 1
     BACK: tl.constexpr = K - 1 - SHIFT
     own, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    d, second = first + own, own % 2 == 1
+    d = first + own
     p_batch, p_channel = tl.multiple_of(p_batch, 8), tl.multiple_of(p_channel, 8)
     dy_batch, dy_channel = tl.multiple_of(dy_batch, 8), tl.multiple_of(dy_channel, 8)
     dp_batch, dp_channel = tl.multiple_of(dp_batch, 8), tl.multiple_of(dp_channel, 8)
     v_own, s_own = parameters(weight, bias, offset, d, K, True), parameters(weight, bias, offset, D + d, K, True)
     t_own = parameters(weight, bias, offset, 2 * D + d, K, True)
     g_own = side_parameters(spatial, bias, offset, d, D, SIDES, K)
-    if PAIRED:
-        n = tl.multiple_of(n, 8)
-        first_row, sample, plane = own // 2 * batch * ROWS * 2 * n, ROWS * 2 * n, 2 * n
-    else:
-        plane = batch.to(tl.int64) * octets * 8
-        first_row, sample = own * ROWS * plane, octets * 8
+    plane = batch.to(tl.int64) * octets * 8
     sums = zeros(COUNT, BLOCK)
     for step in range(steps):
         item = (part * steps + step) * BLOCK + tl.arange(0, BLOCK)
@@ -128,8 +109,8 @@ def octet_grad_kernel(
         s = around(s_row, m, before, after, inside, is_before, is_after, K - 1, K - 1, BLOCK)
         v = with_offset(v, v_own[K + 1], real, 8 + 2 * (K - 1))
         s = with_offset(s, s_own[K + 1], real, 8 + 2 * (K - 1))
-        rows = grads + first_row + b * sample
-        da = _rows_around(rows, second, m, before, after, inside, is_before, is_after, SHIFT, BACK, PAIRED, BLOCK)
+        rows = grads + own * (2 + SIDES) * plane + b * (octets * 8)
+        da = around(rows, m, before, after, inside, is_before, is_after, SHIFT, BACK, BLOCK)
         dv = times(da, convolved(s, s_own, WIDE, K), wide, WIDE)
         ds = times(da, convolved(v, v_own, WIDE, K), wide, WIDE)
         dx = _spread(dv, v_own, K)
@@ -137,20 +118,14 @@ def octet_grad_kernel(
         more = more + _tap_sums(s[SHIFT:], ds[SHIFT : SHIFT + 8], K) + (_total(ds[SHIFT : SHIFT + 8]),)
         conditioning = ()
         for side in tl.static_range(SIDES):
-            g = _rows_around(
-                rows + (1 + side) * plane, second, m, before, after, inside, is_before, is_after,
-                SHIFT, BACK, PAIRED, BLOCK,
-            )  # fmt: skip
+            g = around(rows + (1 + side) * plane, m, before, after, inside, is_before, is_after, SHIFT, BACK, BLOCK)
             g = with_offset(g, 0.0, wide, WIDE)
             dx = _plus(dx, _spread(g, g_own[side * (K + 2) :], K))
             conditioning = conditioning + _tap_sums(v[SHIFT:], g[SHIFT : SHIFT + 8], K)
         target = dp + b * dp_batch
         v_total = _put(target + d * dp_channel, m, inside, here, dx, BLOCK)
         s_total = _put(target + (D + d) * dp_channel, m, inside, here, _spread(ds, s_own, K), BLOCK)
-        c = _rows_around(
-            rows + (ROWS - 1) * plane, second, m, before, after, inside, is_before, is_after,
-            SHIFT, BACK, PAIRED, BLOCK,
-        )  # fmt: skip
+        c = around(rows + (1 + SIDES) * plane, m, before, after, inside, is_before, is_after, SHIFT, BACK, BLOCK)
         grad = dy + b * dy_batch + d * dy_channel
         grad = around(grad, m, before, after, inside, is_before, is_after, SHIFT, BACK, BLOCK)
         dt = times(c, grad, wide, WIDE)

@@ -37,25 +37,19 @@ def write_gated(given: Operands, first: int, pairs: int, c: Tensor, y: Tensor) -
     )  # fmt: skip
 
 
-def streams_gradients(
-    given: Operands, first: int, last: int, dy: Tensor, grads: Tensor, dp: Tensor, *, paired: bool
-) -> Tensor:
-    """Write a chunk's part of dp (B, 3 D, L), and return the sums of its channels, (channels, count).
-
-    ``grads`` is what ``dense.gradients`` returned, or ``paired`` what ``around_fft.gradients`` did.
-    """
+def streams_gradients(given: Operands, first: int, last: int, dy: Tensor, grads: Tensor, dp: Tensor) -> Tensor:
+    """Write a chunk's part of dp (B, 3 D, L) from what ``dense.gradients`` returned, and return its channels' sums."""
     p, channels, octets = given.p, last - first, given.length // 8
-    sides = 0 if given.u is not None else given.sides
     blocks = triton.cdiv(given.batch * octets, OCTETS)
     steps = max(1, min(64, channels * blocks // PROGRAMS))
     parts = triton.cdiv(blocks, steps)
-    count = 3 * (given.taps + 1) + 3 + sides * given.taps
+    count = 3 * (given.taps + 1) + 3 + given.sides * given.taps
     partial = grads.new_empty((channels, parts, count), dtype=torch.float32)
     octet_grad_kernel[(channels, parts)](
         p, dy, given.offset, given.weight, given.bias, given.spatial, grads, given.address(given.pad), dp, partial,
-        first, given.channels, given.batch, octets, given.period // 8, given.n,
+        first, given.channels, given.batch, octets, given.period // 8,
         *p.stride()[:2], *dy.stride()[:2], *dp.stride()[:2],
-        ROWS=2 + given.sides, SIDES=sides, PAIRED=paired, HAS_PAD=given.pad is not None, steps=steps,
-        BLOCK=OCTETS, num_warps=OCTETS // 32, **given.time(),
+        SIDES=given.sides, HAS_PAD=given.pad is not None, steps=steps, BLOCK=OCTETS, num_warps=OCTETS // 32,
+        **given.time(),
     )  # fmt: skip
     return partial.sum(dim=1)

@@ -81,41 +81,6 @@ def around(
 
 
 @triton.jit
-def _chosen(row, position, inside, second, COUNT: tl.constexpr, BLOCK: tl.constexpr):
-    """Load 1, 2 or 4 positions of one channel of complex rows."""
-    x = tl.load(_addresses(row, 2 * position, 2 * COUNT), mask=inside[:, None], other=0.0)
-    if COUNT == 1:
-        x0, y0 = tl.split(x)
-        out = (tl.where(second, y0, x0),)
-    elif COUNT == 2:
-        x, y = tl.split(tl.reshape(x, (BLOCK, 2, 2)))
-        x0, x1 = tl.split(tl.where(second, y, x))
-        out = (x0, x1)
-    else:
-        x, y = tl.split(tl.reshape(x, (BLOCK, 2, 2, 2)))
-        even, odd = tl.split(tl.where(second, y, x))
-        x0, x2 = tl.split(even)
-        x1, x3 = tl.split(odd)
-        out = (x0, x1, x2, x3)
-    return out
-
-
-@triton.jit
-def around_paired(
-    row, second, m, before, after, inside, is_before, is_after,
-    BEFORE: tl.constexpr, AFTER: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Load the same of one channel of complex rows: the real parts, or the imaginary ones where ``second``."""
-    real, imaginary = both_octets(row, m, inside, BLOCK)
-    x = eight(tl.where(second, imaginary, real))
-    if BEFORE > 0:
-        x = _chosen(row, 8 * before + (8 - BEFORE), is_before, second, BEFORE, BLOCK) + x
-    if AFTER > 0:
-        x = x + _chosen(row, 8 * after, is_after, second, AFTER, BLOCK)
-    return x
-
-
-@triton.jit
 def neighbours(m, octets, period, inside, CIRCULAR: tl.constexpr):
     """Return the octets before and after, of rows of ``octets`` on a circle of ``period``, and which of them exist."""
     before, after = m - 1, m + 1

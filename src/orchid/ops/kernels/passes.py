@@ -51,7 +51,7 @@ def backward(given: Operands, dy: Tensor, kept: Tensor) -> Gradients:
         static = _static_of(given, kept, first, last)
         if signals is None:
             grads, rows, spectral = dense.gradients(given, first, last, static, dy)
-            stream_sums.append(octet_passes.streams_gradients(given, first, last, dy, grads, dp, paired=False))
+            stream_sums.append(octet_passes.streams_gradients(given, first, last, dy, grads, dp))
         else:
             grads, rows, spectral = around_fft.gradients(given, first, last, static, signals, dy)
             stream_sums.append(around_fft.streams_gradients(given, first, last, dy, grads, dp))

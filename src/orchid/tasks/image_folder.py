@@ -1,0 +1,64 @@
+"""A user's own images: FOLDER/CLASS/image, or images without a class straight in FOLDER."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from orchid.ops.checks import did_you_mean
+
+SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
+
+
+@dataclass
+class OwnImages:
+    """Images (N, 3, side, side) uint8, their files, and their labels (N,) where their folders name classes."""
+
+    images: Tensor
+    files: list[Path]
+    labels: Tensor | None
+
+
+def read_folder(folder: Path, classes: tuple[str, ...], side: int) -> OwnImages:
+    """Read every image, its shorter side resized to ``side``, its middle kept; what cannot be read is named."""
+    if not folder.is_dir():
+        raise ValueError(f"{folder} is not a folder")
+    known = {name.lower().replace(" ", "_"): number for number, name in enumerate(classes)}
+    files: list[Path] = []
+    labels: list[int] = []
+    for own in sorted(path for path in folder.iterdir() if path.is_dir()):
+        found = _images(own)
+        name = own.name.lower().replace(" ", "_")
+        if found and name not in known:
+            raise ValueError(f"{own}: the model knows no class {own.name!r}{did_you_mean(own.name, list(classes))}")
+        files += found
+        labels += [known.get(name, 0)] * len(found)
+    loose = _images(folder)
+    if files and loose:
+        raise ValueError(f"{folder} has images in folders of classes and others beside them, such as {loose[0].name}")
+    if not files and not loose:
+        raise ValueError(f"{folder} has no images ({', '.join(SUFFIXES)})")
+    pixels = torch.stack([_read(path, side) for path in files or loose])
+    return OwnImages(pixels, files or loose, torch.tensor(labels) if files else None)
+
+
+def _images(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.is_file() and path.suffix.lower() in SUFFIXES)
+
+
+def _read(path: Path, side: int) -> Tensor:
+    from PIL import Image
+
+    try:
+        with Image.open(path) as file:
+            image = file.convert("RGB")
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} cannot be read ({error})") from None
+    scale = side / min(image.size)
+    width, height = (max(side, round(size * scale)) for size in image.size)
+    image = image.resize((width, height), Image.Resampling.BICUBIC)
+    left, top = (width - side) // 2, (height - side) // 2
+    pixels = np.asarray(image.crop((left, top, left + side, top + side)))
+    return torch.from_numpy(pixels.copy()).permute(2, 0, 1)
