@@ -23,6 +23,12 @@ VARIANTS = [
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
+@pytest.fixture(autouse=True)
+def fresh_compiler() -> None:
+    """Forget what other tests have compiled: eight variants of a function are the compiler's limit."""
+    torch.compiler.reset()
+
+
 @pytest.mark.parametrize("options", VARIANTS, ids=option_id)
 def test_compile_fullgraph(options: dict[str, object]) -> None:
     """One graph without breaks, forward and backward, with a mask."""

@@ -3,8 +3,9 @@
 import pytest
 import torch
 from helpers import relative_error
+from kernel_checks import DEVICE
 
-from orchid.ops import long_conv
+from orchid.ops import circulant, long_conv
 from orchid.ops.circulant import circulant_conv
 from orchid.ops.spectral_conv import spectral_conv
 from orchid.ops.transforms import get_transform
@@ -45,3 +46,27 @@ def test_a_linear_convolution_of_short_rows_is_the_same_product(monkeypatch: pyt
             patch.setattr(long_conv, "product_dtype", lambda x, n: x.dtype)  # as on a GPU in half precision
             patch.setattr(long_conv, "spectral_conv", None)
             assert relative_error(long_conv.long_conv(x, *given), expected) < 1e-12
+
+
+class TestTransposed:
+    """On a GPU tokens are turned into channels by a kernel."""
+
+    @pytest.mark.parametrize("shape", [(1, 1), (70, 130), (64, 3)])
+    def test_is_the_transpose(self, shape: tuple[int, int]) -> None:
+        transpose = pytest.importorskip("orchid.ops.kernels.transpose", reason="needs Triton")
+        x = torch.randn(shape, device=DEVICE).bfloat16()
+        y = transpose.transposed(x)
+        assert y.is_contiguous() and torch.equal(y, x.T)
+
+    def test_gradients_of_tokens(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        pytest.importorskip("triton", reason="needs Triton")
+        x, h = torch.randn(3, 10, 4, device=DEVICE), torch.randn(4, 12, device=DEVICE, requires_grad=True)
+        results = []
+        for turned in (False, True):
+            monkeypatch.setattr(circulant, "_in_tokens", lambda x, own=turned: own and x.stride(1) == 1)
+            leaf = x.clone().requires_grad_()
+            y = circulant_conv(leaf.transpose(1, 2), h)
+            results.append((y, *torch.autograd.grad(y.square().sum(), (leaf, h))))
+        for a, b in zip(*results, strict=True):
+            assert relative_error(a, b) < 1e-6
+        assert results[1][1].is_contiguous()

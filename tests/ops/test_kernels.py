@@ -10,7 +10,7 @@ from kernel_checks import DEVICE, assert_at_most_twice_as_far_off, build
 from orchid import OrchidMixer
 
 pytest.importorskip("triton", reason="needs Triton")
-from orchid.ops.kernels import around_fft, mix, octet_passes, passes
+from orchid.ops.kernels import mix, octet_passes, passes, products, static_conv
 
 # Float32 against a float64 reference. Gradients of taps and biases sum over batch and length.
 TOLERANCE = 1e-5
@@ -123,6 +123,46 @@ def test_magnitudes_whose_squares_leave_float32(size: float) -> None:
 def test_half_precision(conditioning: str, dtype: torch.dtype) -> None:
     mixer = build(4, 64, conditioning=conditioning).to(dtype)
     assert_at_most_twice_as_far_off(mixer, torch.randn(4, 64, 4, device=DEVICE, dtype=dtype))
+
+
+class TestResidual:
+    """The residual long convolution, added where its rows become channels."""
+
+    @pytest.mark.parametrize(
+        ("n", "length", "options"), [(80, 70, {}), (48, 48, {"boundary": "linear"}), (33, 33, {})], ids=str
+    )
+    def test_tiles_masks_and_an_odd_number_of_channels(
+        self, monkeypatch: pytest.MonkeyPatch, n: int, length: int, options: dict[str, object]
+    ) -> None:
+        monkeypatch.setattr(static_conv, "CHUNK", 4 * 3 * 2 * n)  # four channels
+        mask = torch.rand(3, length, device=DEVICE) > 0.3
+        mixer = build(5, n, residual_conv=True, **options)
+        check(mixer, torch.randn(3, length, 5, device=DEVICE), mask, tolerance=2e-5)
+
+    def test_half_precision_and_strided_input(self) -> None:
+        mixer = build(4, 300, residual_conv=True).bfloat16()
+        x = torch.randn(3, 4, 300, device=DEVICE).bfloat16()
+        assert_at_most_twice_as_far_off(mixer, x.transpose(1, 2))
+
+    def test_frozen_and_recomputed_spectra(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        mixer, x = build(3, 40, residual_conv=True), torch.randn(2, 40, 3, device=DEVICE, requires_grad=True)
+        y = mixer(x)
+        expected = torch.autograd.grad(y.square().sum(), [x, *mixer.parameters()])
+        monkeypatch.setattr(passes, "SMALL", 0)
+        again = torch.autograd.grad(mixer(x).square().sum(), [x, *mixer.parameters()])
+        for a, b in zip(again, expected, strict=True):
+            assert relative_error(a, b) < TOLERANCE
+        frozen = mixer.freeze()(x)
+        assert relative_error(frozen, y) < TOLERANCE
+        assert relative_error(torch.autograd.grad(frozen.square().sum(), x)[0], expected[0]) < TOLERANCE
+
+    def test_operator(self) -> None:
+        mixer = build(3, 16)
+        static = mixer.stages[0].static
+        hidden = static.filter.hidden().detach().requires_grad_()
+        x, u = (torch.randn(*shape, device=DEVICE, requires_grad=True) for shape in ((2, 3, 12), (2, 12, 3)))
+        given = (x, u, hidden, static.filter.output, static.delta, None, 16, list(static.filter.decay()))
+        torch.library.opcheck(static_conv._conv, given)
 
 
 class TestOctets:
@@ -311,10 +351,10 @@ def test_five_taps_in_half_precision(options: dict[str, object]) -> None:
 
 
 def test_groups_divide_the_batch() -> None:
-    assert around_fft._groups(64, 64) == 32
-    assert around_fft._groups(7, 1) == 7
-    assert around_fft._groups(1, 1) == 1
-    assert around_fft._groups(65537, 1) == 1  # a prime beyond what a launch takes
+    assert products.groups_of(64, 64) == 32
+    assert products.groups_of(7, 1) == 7
+    assert products.groups_of(1, 1) == 1
+    assert products.groups_of(65537, 1) == 1  # a prime beyond what a launch takes
 
 
 def test_what_is_not_served_says_why() -> None:

@@ -1,7 +1,7 @@
 """Orchid-ViT: an image as a sequence of patches, any mixer inside, one class for the whole."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -9,10 +9,12 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from orchid.models.block import OrchidBlock
+from orchid.nn.block_diagonal import linear_weights
 from orchid.nn.mixer2d import OrchidMixer2d
-from orchid.ops.checks import check_at_least, check_fraction
+from orchid.ops.checks import check_at_least, check_choice, check_fraction
 
 GRID = "orchid-2d"
+POOLS, FORMATS = ("avg", ""), ("NCHW", "NLC")
 
 
 def sinusoidal_grid(rows: int, columns: int, d_model: int, device: torch.device) -> Tensor:
@@ -41,6 +43,8 @@ class GridMixer(nn.Module):
 class OrchidViT(nn.Module):
     """Patches, sinusoidal positions, blocks, a norm, the mean over patches, a linear head (section 4.3).
 
+    Beside ``forward`` it has the methods of timm's models, which ``orchid.models.timm`` registers it with.
+
     Args:
         image_size: side of the square images.
         patch_size: side of a patch; it divides the image's.
@@ -54,6 +58,7 @@ class OrchidViT(nn.Module):
         blocks: blocks on the diagonal of the MLP's matrices; 1 is dense.
         expansion: the MLP's hidden size over d_model.
         dropout: on the embedding and in every block.
+        global_pool: "avg", or "" for the head on every patch.
 
     Shape:
         images (B, in_channels, image_size, image_size) -> (B, num_classes).
@@ -78,6 +83,7 @@ class OrchidViT(nn.Module):
         blocks: int = 1,
         expansion: int = 4,
         dropout: float = 0.0,
+        global_pool: str = "avg",
     ) -> None:
         super().__init__()
         self.image_size = check_at_least("image_size", image_size, 1)
@@ -103,22 +109,42 @@ class OrchidViT(nn.Module):
             )
             for _ in range(check_at_least("depth", depth, 1))
         )
-        self.norm = nn.LayerNorm(d_model)
+        self.norm: nn.Module = nn.LayerNorm(d_model)
         self.head: nn.Linear | nn.Identity
         self.grad_checkpointing = False
-        self.reset_classifier(num_classes)
+        self.num_features = self.head_hidden_size = self.embed_dim = d_model
+        self.feature_info = [
+            {"module": f"blocks.{i}", "num_chs": d_model, "reduction": patch_size} for i in range(depth)
+        ]
+        self.reset_classifier(num_classes, global_pool)
 
     def _grid_mixer(self, options: Mapping[str, Any] | None) -> OrchidMixer2d:
         return OrchidMixer2d(self.d_model, self.side, self.side, **(options or {}))
 
-    def reset_classifier(self, num_classes: int) -> None:
-        """Replace the head by a new one; 0 leaves it out."""
+    def get_classifier(self) -> nn.Module:
+        """Return the head."""
+        return self.head
+
+    def reset_classifier(self, num_classes: int, global_pool: str | None = None) -> None:
+        """Replace the head by a new one, 0 leaves it out; and change the pooling, where another is given."""
+        if global_pool is not None:
+            self.global_pool = check_choice("global_pool", global_pool, POOLS)
         self.num_classes = check_at_least("num_classes", num_classes, 0)
         self.head = nn.Linear(self.d_model, num_classes) if num_classes else nn.Identity()
 
     def set_grad_checkpointing(self, enable: bool = True) -> None:
         """Compute every block again in the backward pass instead of keeping what is inside."""
         self.grad_checkpointing = enable
+
+    def no_weight_decay(self) -> set[str]:
+        """Return the names of parameters that should not decay: all but the matrices of linear layers."""
+        matrices = {id(weight) for weight in linear_weights(self)}
+        return {name for name, parameter in self.named_parameters() if id(parameter) not in matrices}
+
+    def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
+        """Return patterns of parameters' names from the first layer to the last, for rates that differ by depth."""
+        blocks = r"^blocks\.(\d+)" if not coarse else r"^blocks\.\d+"
+        return {"stem": r"^patch_embed", "blocks": [(blocks, None), (r"^norm", (99999,))]}
 
     def patches(self, images: Tensor) -> Tensor:
         """Return the patches of images (B, C, H, W), row by row: (B, N, C patch_size²)."""
@@ -130,20 +156,83 @@ class OrchidViT(nn.Module):
         tiles = images.unflatten(3, (self.side, self.patch_size)).unflatten(2, (self.side, self.patch_size))
         return tiles.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
 
+    def embedded(self, images: Tensor) -> Tensor:
+        """Return the patches with their positions, (B, N, D)."""
+        x = self.patch_embed(self.patches(images))
+        return self.dropout(x + sinusoidal_grid(self.side, self.side, self.d_model, x.device).to(x.dtype))
+
+    def _through(self, block: nn.Module, x: Tensor) -> Tensor:
+        if self.grad_checkpointing and torch.is_grad_enabled():
+            return checkpoint(block, x, use_reentrant=False)
+        return block(x)
+
     def forward_features(self, images: Tensor) -> Tensor:
         """Return the normalised outputs of all patches, (B, N, D)."""
-        x = self.patch_embed(self.patches(images))
-        x = self.dropout(x + sinusoidal_grid(self.side, self.side, self.d_model, x.device).to(x.dtype))
+        x = self.embedded(images)
         for block in self.blocks:
-            if self.grad_checkpointing and torch.is_grad_enabled():
-                x = checkpoint(block, x, use_reentrant=False)
-            else:
-                x = block(x)
+            x = self._through(block, x)
         return self.norm(x)
+
+    def forward_intermediates(
+        self,
+        images: Tensor,
+        indices: int | Sequence[int] | None = None,
+        norm: bool = False,
+        stop_early: bool = False,
+        output_fmt: str = "NCHW",
+        intermediates_only: bool = False,
+    ) -> list[Tensor] | tuple[Tensor, list[Tensor]]:
+        """Return the features and the outputs of some blocks.
+
+        Args:
+            images: (B, C, H, W).
+            indices: numbers of blocks, negative ones from the end; an int is so many of the last, None is all.
+            norm: apply the final norm to them.
+            stop_early: run no block after the last that is asked for.
+            output_fmt: "NCHW" (B, D, side, side) or "NLC" (B, N, D).
+            intermediates_only: leave out the features.
+        """
+        check_choice("output_fmt", output_fmt, FORMATS)
+        taken = self._taken(indices)
+        x, outputs = self.embedded(images), []
+        for number, block in enumerate(self.blocks):
+            if stop_early and number > max(taken):
+                break
+            x = self._through(block, x)
+            if number in taken:
+                outputs.append(self.norm(x) if norm else x)
+        if output_fmt == "NCHW":
+            outputs = [y.transpose(1, 2).unflatten(2, (self.side, self.side)).contiguous() for y in outputs]
+        return outputs if intermediates_only else (self.norm(x), outputs)
+
+    def prune_intermediate_layers(
+        self, indices: int | Sequence[int] = 1, prune_norm: bool = False, prune_head: bool = True
+    ) -> list[int]:
+        """Drop the blocks after the last that is asked for; return the numbers of those asked for."""
+        taken = self._taken(indices)
+        self.blocks = self.blocks[: max(taken) + 1]
+        if prune_norm:
+            self.norm = nn.Identity()
+        if prune_head:
+            self.reset_classifier(0, "")
+        return taken
+
+    def _taken(self, indices: int | Sequence[int] | None) -> list[int]:
+        depth = len(self.blocks)
+        if indices is None:
+            return list(range(depth))
+        if isinstance(indices, int):
+            if not 0 < indices <= depth:
+                raise ValueError(f"indices={indices} must lie in 1 ... {depth}, the number of blocks")
+            return list(range(depth - indices, depth))
+        for index in indices:
+            if not -depth <= index < depth:
+                raise ValueError(f"indices={list(indices)} must lie in -{depth} ... {depth - 1}")
+        return [index % depth for index in indices]
 
     def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
         """Return the logits of features (B, N, D), or before the head their mean (B, D)."""
-        pooled = x.mean(dim=1)
+        pooled = x.mean(dim=1) if self.global_pool == "avg" else x
         return pooled if pre_logits else self.head(pooled)
 
     def forward(self, images: Tensor) -> Tensor:

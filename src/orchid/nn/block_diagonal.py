@@ -128,3 +128,8 @@ def _linear(in_features: int, out_features: int, blocks: int) -> nn.Module:
     if blocks == 1:
         return nn.Linear(in_features, out_features)
     return BlockDiagonalLinear(in_features, out_features, blocks)
+
+
+def linear_weights(model: nn.Module) -> list[Tensor]:
+    """Return the matrices of a model's linear layers: what a weight decay is meant for."""
+    return [layer.weight for layer in model.modules() if isinstance(layer, nn.Linear | BlockDiagonalLinear)]

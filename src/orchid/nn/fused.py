@@ -56,7 +56,8 @@ def input_obstacle(x: Tensor, backend: str, interpreted: bool) -> str | None:
 
 def surroundings_obstacle(mixer: "OrchidMixer") -> str | None:
     """Return why the kernels would change what surrounds the layer, or None; asked at every call not compiled."""
-    inside = (mixer.in_proj, mixer.short_conv, *mixer.stages.modules())
+    residual = () if mixer.residual_conv is None else mixer.residual_conv.modules()
+    inside = (mixer.in_proj, mixer.short_conv, *mixer.stages.modules(), *residual)
     if any(map(hooked, inside)):
         return "a module inside the layer has hooks, which the kernels would pass by"
     if transformed():
@@ -112,3 +113,23 @@ def fused_convolution(
         norm=mixer.norm,
         decay=decay,
     )
+
+
+def fused_residual(mixer: "OrchidMixer", y: Tensor, x: Tensor) -> Tensor:
+    """Return y (B, D, L) plus the residual long convolution of x (B, L, D)."""
+    from orchid.ops.kernels.operands import Decay, Static
+    from orchid.ops.kernels.static_conv import plus_static_conv
+
+    assert mixer.residual_conv is not None
+    static = mixer.residual_conv.static
+    network, trained = static.filter, static.kept is None
+    kernel = Static(
+        network.hidden() if trained else None,
+        network.output if trained else None,
+        static.delta,
+        None if static.kept is None else torch.view_as_real(static.kept),
+        mixer.n,
+        Decay(*network.decay()),
+        y.dtype == torch.bfloat16,
+    )
+    return plus_static_conv(y, x, kernel)

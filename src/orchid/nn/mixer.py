@@ -11,6 +11,7 @@ from orchid.nn.data_dependent_conv import DataDependentConv
 from orchid.nn.fused import (
     BACKENDS,
     fused_convolution,
+    fused_residual,
     input_obstacle,
     log_once,
     settings_obstacle,
@@ -29,6 +30,7 @@ from orchid.ops.checks import (
     check_odd,
     check_sequence,
 )
+from orchid.ops.circulant import product_dtype
 from orchid.ops.depthwise import PADDINGS
 from orchid.ops.kernels.launch import interpreter_on
 from orchid.ops.spectral_conv import SIGMAS, full_precision, spectral_conv
@@ -203,7 +205,9 @@ class OrchidMixer(nn.Module):
         x, projected, pad, u, u_pad = self._project(x, mask, context, context_mask, biased=not fused)
         y = self._fused_mix(projected, pad, u, u_pad) if fused else self._mix(projected, pad, u, u_pad)
         if self.residual_conv is not None:
-            y = y + self.residual_conv(x.transpose(1, 2))
+            # short ones are matrix products, which need no kernel of ours
+            by_kernels = fused and product_dtype(x, self.n) is None
+            y = fused_residual(self, y, x) if by_kernels else y + self.residual_conv(x.transpose(1, 2))
         return self.dropout(self.out_proj(y))
 
     def _mix(self, projected: Tensor, pad: Tensor | None, u: Tensor | None, u_pad: Tensor | None) -> Tensor:

@@ -5,12 +5,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from orchid.ops.kernels.launch import TRITON, transformed
+
 # Up to this length a product with an n x n matrix for each channel is faster than transforms, on a GPU.
 LONGEST = 256
 
 
 class _CirculantConv(torch.autograd.Function):
-    """y[d, b, i] = sum_j h[d, (i - j) mod n] x[d, b, j], with the matrix in the dtype of x, sums in float32.
+    """y[b, d, i] = sum_j h[d, (i - j) mod n] x[b, d, j], with the matrix in the dtype of x, sums in float32.
 
     The adjoints are the transposed matrix, and sums of x^T dy along wrapped diagonals: no atomics.
     """
@@ -19,7 +21,7 @@ class _CirculantConv(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor, h: Tensor) -> Tensor:
-        return torch.bmm(x, _matrix(h, x.shape[2], x.dtype))
+        return torch.bmm(_by_channel(x), _matrix(h, x.shape[2], x.dtype)).transpose(0, 1)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
@@ -27,7 +29,9 @@ class _CirculantConv(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:
-        (dy,), (x, h) = gradients, ctx.saved_tensors
+        x, h = ctx.saved_tensors
+        tokens = _in_tokens(x)
+        x, dy = _by_channel(x), _by_channel(gradients[0])
         length, n = x.shape[2], h.shape[1]
         dx = torch.bmm(dy, _matrix(h, length, x.dtype).transpose(1, 2))
         lags = torch.arange(n, device=h.device)[:, None]
@@ -35,7 +39,29 @@ class _CirculantConv(torch.autograd.Function):
         wide = torch.float32 if x.dtype == torch.float16 else x.dtype  # sums over the batch leave float16's range
         products = torch.bmm(x.transpose(1, 2).to(wide), dy.to(wide))  # (D, from, to)
         met = products.gather(2, to.clamp(max=length - 1).T.expand(x.shape[0], -1, -1))
-        return dx, met.masked_fill((to >= length).T, 0).sum(dim=1, dtype=h.dtype)
+        dh = met.masked_fill((to >= length).T, 0).sum(dim=1, dtype=h.dtype)
+        return _by_token(dx) if tokens else dx.transpose(0, 1), dh
+
+
+def _in_tokens(x: Tensor) -> bool:
+    """Return whether x (B, D, L) is stored token by token, on a device that turns it by a kernel."""
+    return x.is_cuda and TRITON and x.transpose(1, 2).is_contiguous() and not transformed()
+
+
+def _by_channel(x: Tensor) -> Tensor:
+    """Return x (B, D, L) as (D, B, L), contiguous."""
+    if not _in_tokens(x):
+        return x.transpose(0, 1).contiguous()
+    from orchid.ops.kernels.transpose import transposed
+
+    return transposed(x.transpose(1, 2).flatten(0, 1)).unflatten(1, (x.shape[0], x.shape[2]))
+
+
+def _by_token(x: Tensor) -> Tensor:
+    """Return x (D, B, L), contiguous, as (B, D, L) stored token by token."""
+    from orchid.ops.kernels.transpose import transposed
+
+    return transposed(x.flatten(1)).unflatten(0, x.shape[1:]).transpose(1, 2)
 
 
 def _matrix(h: Tensor, length: int, dtype: torch.dtype) -> Tensor:
@@ -49,8 +75,8 @@ def circulant_conv(x: Tensor, h: Tensor) -> Tensor:
 
     The result has the dtype of x and is stored channel by channel.
     """
-    y: Tensor = _CirculantConv.apply(x.transpose(0, 1).contiguous(), h)
-    return y.transpose(0, 1)
+    y: Tensor = _CirculantConv.apply(x, h)
+    return y
 
 
 def product_dtype(x: Tensor, n: int) -> torch.dtype | None:

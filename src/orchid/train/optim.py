@@ -5,13 +5,13 @@ import math
 import torch
 from torch import nn
 
-from orchid.nn.block_diagonal import BlockDiagonalLinear
+from orchid.nn.block_diagonal import linear_weights
 from orchid.train.config import TrainConfig
 
 
 def param_groups(model: nn.Module, weight_decay: float) -> list[dict[str, object]]:
     """Split parameters in two: matrices of linear layers decay; embeddings, norms, biases, taps and filters do not."""
-    matrices = {id(m.weight) for m in model.modules() if isinstance(m, nn.Linear | BlockDiagonalLinear)}
+    matrices = {id(weight) for weight in linear_weights(model)}
     trained = [p for p in model.parameters() if p.requires_grad and p.numel()]
     return [
         {"params": [p for p in trained if id(p) in matrices], "weight_decay": weight_decay},

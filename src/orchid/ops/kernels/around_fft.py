@@ -10,33 +10,23 @@ from torch import Tensor
 
 from orchid.ops.kernels import octet_passes
 from orchid.ops.kernels.operands import Operands, block_of
-from orchid.ops.kernels.spectrum import mix_grad_kernel, mix_kernel
+from orchid.ops.kernels.products import PROGRAMS, warps_of, write_product_gradients, write_products
 from orchid.ops.kernels.time_domain import gate_kernel, signals_kernel
 from orchid.ops.kernels.time_gradients import context_grad_kernel, streams_grad_kernel
 from orchid.ops.transforms import complex_dft, inverse_complex_dft
 
-# Pairs of positions and of bins a program takes at a time, in the forward and in the backward pass.
-TIME_BLOCK, TIME_GRAD_BLOCK, BIN_BLOCK, BIN_GRAD_BLOCK = 256, 128, 256, 128
-# Programs wanted in a launch whose programs sum: enough to fill a large GPU.
-PROGRAMS = 2048
-# The last axis of a launch has no more programs than this.
-MOST_GROUPS = 65535
+# Pairs of positions a program takes at a time, in the forward and in the backward pass.
+TIME_BLOCK, TIME_GRAD_BLOCK = 256, 128
 
 
 def write(given: Operands, first: int, last: int, static: Tensor, signals: Tensor, y: Tensor) -> None:
     """Write channels first ... last - 1 of y (B, D, L), with ``signals`` (pairs, B, 1 + sides, n, 2) as scratch."""
     p, n, batch, length = given.p, given.n, given.batch, given.length
-    pairs, block, bins = (last - first + 1) // 2, block_of(length, TIME_BLOCK), block_of(n + 2, BIN_BLOCK)
-    blocks = triton.cdiv(n // 2 + 1, bins)
-    groups = _groups(batch, pairs * blocks)
+    pairs, block = (last - first + 1) // 2, block_of(length, TIME_BLOCK)
     spectra = _spectra(given, first, pairs, signals, None)
     products = signals.view(-1, batch, n, 2)[:pairs]  # the signals have been read
-    mix_kernel[(pairs, blocks, groups)](
-        spectra, static, given.delta, given.spectral, products,
-        first, given.channels, batch, n, given.scale / 2, 0.25 / n,
-        KEPT=given.static is not None, group=batch // groups, SIDES=given.sides, K=given.taps,
-        BLOCK=bins, num_warps=_warps(bins),
-    )  # fmt: skip
+    kept = given.static is not None
+    write_products(spectra, static, given.delta, given.spectral, products, first, given.scale, kept=kept)
     del spectra
     c = inverse_complex_dft(products)
     if given.in_octets(p, y):
@@ -45,7 +35,7 @@ def write(given: Operands, first: int, last: int, static: Tensor, signals: Tenso
     gate_kernel[(pairs * batch, triton.cdiv(length, 2 * block))](
         p, given.offset, given.weight, given.bias, c, given.address(given.pad), y,
         first, given.channels, batch, length, given.period, n, *p.stride(), *y.stride()[:2],
-        **given.time(), HAS_PAD=given.pad is not None, PAIRED=given.in_pairs(p), BLOCK=block, num_warps=_warps(block),
+        **given.time(), HAS_PAD=given.pad is not None, PAIRED=given.in_pairs(p), BLOCK=block, num_warps=warps_of(block),
     )  # fmt: skip
 
 
@@ -58,23 +48,14 @@ def gradients(
         (pairs, B, 2 + sides, n, 2): da, the gradients of the conditioning sequences, c, two channels a row;
         (pairs, n, 2): that of h0; (channels, K): that of the spectral taps, of an even number of channels.
     """
-    n, batch, taps = given.n, given.batch, given.taps
-    pairs, bins = (last - first + 1) // 2, block_of(n + 2, BIN_GRAD_BLOCK)
-    blocks = triton.cdiv(n // 2 + 1, bins)
-    groups = _groups(batch, pairs * blocks)
+    pairs, kept = (last - first + 1) // 2, given.static is not None
     spectra = _spectra(given, first, pairs, signals, dy)
     products = signals[:pairs]  # the signals have been read
-    dstatic = spectra.new_empty((groups, pairs, n, 2))
-    partial = spectra.new_empty((groups, blocks, pairs, 2, taps))
-    mix_grad_kernel[(pairs, blocks, groups)](
-        spectra, static, given.delta, given.spectral, products, dstatic, partial,
-        first, given.channels, batch, n, given.scale / 2, 0.25 / n,
-        KEPT=given.static is not None, group=batch // groups, SIDES=given.sides, K=taps, BLOCK=bins,
-        num_warps=max(1, bins // 32),
-    )  # fmt: skip
+    rows, dspectral = write_product_gradients(
+        spectra, static, given.delta, given.spectral, products, first, given.scale, kept=kept
+    )
     del spectra
-    rows = inverse_complex_dft(dstatic.sum(dim=0) if groups > 1 else dstatic[0])
-    return inverse_complex_dft(products), rows, partial.sum(dim=(0, 1)).flatten(0, 1)
+    return inverse_complex_dft(products), rows, dspectral
 
 
 def streams_gradients(given: Operands, first: int, last: int, dy: Tensor, grads: Tensor, dp: Tensor) -> Tensor:
@@ -135,17 +116,6 @@ def _spectra(given: Operands, first: int, pairs: int, signals: Tensor, dy: Tenso
         *p.stride(), *source.stride(), *grad.stride(),
         SIDES=given.sides, GRAD=dy is not None, **given.time(),
         HAS_PAD=given.pad is not None, HAS_U_PAD=given.source_pad is not None,
-        PAIRED=given.in_pairs(p, grad), U_PAIRED=given.in_pairs(source), BLOCK=block, num_warps=_warps(block),
+        PAIRED=given.in_pairs(p, grad), U_PAIRED=given.in_pairs(source), BLOCK=block, num_warps=warps_of(block),
     )  # fmt: skip
     return complex_dft(signals[:pairs])
-
-
-def _groups(batch: int, programs: int) -> int:
-    """Return how many groups the samples fall into, so that there are PROGRAMS or so: a divisor of the batch."""
-    least = max(1, PROGRAMS // programs)
-    divisors = [d for d in range(1, min(batch, MOST_GROUPS) + 1) if batch % d == 0]
-    return next((d for d in divisors if d >= least), divisors[-1])
-
-
-def _warps(block: int) -> int:
-    return max(1, min(4, block // 64))

@@ -108,7 +108,7 @@ def _mix(
 @_mix.register_fake
 def _(p, u, pad, u_pad, offset, weight, bias, spatial, spectral, hidden, output, delta, static, n, *settings):  # type: ignore[no-untyped-def]
     pairs = (p.shape[1] // 3 + 1) // 2
-    small = static is None and small_static(p, n)
+    small = static is None and small_static(p.shape[1] // 3, n)
     kept = delta.new_empty((pairs, n, 2) if small else 0, dtype=torch.float32)
     return by_channel(p, p.shape[1] // 3, p.shape[2]), kept
 

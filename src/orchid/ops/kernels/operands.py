@@ -17,6 +17,28 @@ class Decay(NamedTuple):
     scale: float
 
 
+class Static(NamedTuple):
+    """The static kernel, as its launches take it.
+
+    Attributes:
+        hidden: (n, W) float32, its network before the output, or None beside ``kept``.
+        output: (D, W).
+        delta: (D,).
+        kept: (D, n / 2 + 1, 2) float32, its spectrum, delta included, where it is kept.
+        n: transform length.
+        decay: its decay.
+        half: whether what it is convolved with has bfloat16's precision.
+    """
+
+    hidden: Tensor | None
+    output: Tensor | None
+    delta: Tensor
+    kept: Tensor | None
+    n: int
+    decay: Decay
+    half: bool
+
+
 class Operands(NamedTuple):
     """The arguments of ``mix.fused_mix`` as the kernels take them: contiguous, but for p and u; any floating dtype.
 
@@ -94,6 +116,12 @@ class Operands(NamedTuple):
     def source_pad(self) -> Tensor | None:
         """The pad of the source."""
         return self.pad if self.u is None else self.u_pad
+
+    @property
+    def kernel(self) -> Static:
+        """The static kernel."""
+        half = self.p.dtype == torch.bfloat16
+        return Static(self.hidden, self.output, self.delta, self.static, self.n, self.decay, half)
 
     def address(self, tensor: Tensor | None) -> Tensor:
         """Return a tensor whose address the kernel may ignore where there is none."""

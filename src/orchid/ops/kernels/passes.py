@@ -24,8 +24,8 @@ def forward(given: Operands) -> tuple[Tensor, Tensor]:
     """Return y (B, D, L), and T h0 (pairs, n, 2) where it is small enough to be kept, else nothing."""
     p = given.p
     y = by_channel(p, given.channels, given.length)
-    small = given.static is None and small_static(p, given.n)
-    kept = static_spectra(given, 0, given.channels) if small else given.delta.new_empty(0, dtype=torch.float32)
+    small = given.static is None and small_static(given.channels, given.n)
+    kept = static_spectra(given.kernel, 0, given.channels) if small else given.delta.new_empty(0, dtype=torch.float32)
     if dense.serves(given, p) and (small or given.static is not None):
         dense.write(given, _static_of(given, kept, 0, given.channels), y)
         return y, kept
@@ -45,7 +45,7 @@ def backward(given: Operands, dy: Tensor, kept: Tensor) -> Gradients:
     du = p.new_empty(0) if u is None else by_channel(u, given.channels, u.shape[2])
     short = dense.serves(given, p, dy)
     step = _step(given, 4 * CHUNK if short else CHUNK)
-    static_grads, spectral_sums, stream_sums, u_sums = StaticGradients(given, step), [], [], []
+    static_grads, spectral_sums, stream_sums, u_sums = StaticGradients(given.kernel, step), [], [], []
     signals = None if short else _scratch(given, 2 + sides)
     for first, last in _chunks(given, step):
         static = _static_of(given, kept, first, last)
@@ -89,16 +89,16 @@ def _scratch(given: Operands, rows: int) -> Tensor:
     return given.p.new_empty((_step(given, CHUNK) // 2, given.batch, rows, given.n, 2), dtype=torch.float32)
 
 
-def small_static(p: Tensor, n: int) -> bool:
+def small_static(channels: int, n: int) -> bool:
     """Return whether the static kernel's spectrum is kept for the backward pass."""
-    return p.shape[1] // 3 * n <= SMALL
+    return channels * n <= SMALL
 
 
 def _static_of(given: Operands, kept: Tensor, first: int, last: int) -> Tensor:
     """Return h0_f of a frozen layer, or T h0 of a chunk's channels."""
     if given.static is not None:
         return given.static
-    return kept[first // 2 : (last + 1) // 2] if kept.numel() else static_spectra(given, first, last)
+    return kept[first // 2 : (last + 1) // 2] if kept.numel() else static_spectra(given.kernel, first, last)
 
 
 def _parameter_grads(given: Operands, sums: Tensor, u_sums: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -153,13 +153,13 @@ def _turned(re, im, dm, factor):
 @triton.jit(do_not_specialize=["first", "group"])
 def mix_grad_kernel(
     spectra, static, delta, taps, out, dstatic, partial, first, D, batch, n, scale, share, group,
-    KEPT: tl.constexpr, SIDES: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr,
+    KEPT: tl.constexpr, SIDES: tl.constexpr, K: tl.constexpr, WITH_C: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Write the spectra whose unscaled inverse transforms are da, the gradients of the conditioning sequences, and c.
 
-    spectra (pairs, B, 2 + SIDES, n) ends with that of dc; out (pairs, B, 2 + SIDES, n). An inverse transform counts a
-    bin with a mirror image twice, the adjoint of a half spectrum once: hence the factors 1 / w. A program sums over
-    ``group`` samples: dstatic (groups, pairs, n) and partial (groups, blocks, pairs, 2, K) are their shares.
+    spectra (pairs, B, 2 + SIDES, n) ends with that of dc; out (pairs, B, 1 + SIDES + WITH_C, n). An inverse transform
+    counts a bin with a mirror image twice, the adjoint of a half spectrum once: hence the factors 1 / w. A program sums
+    over ``group`` samples: dstatic (groups, pairs, n) and partial (groups, blocks, pairs, 2, K) are their shares.
     """
     ROWS: tl.constexpr = 2 + SIDES
     pair, block, part = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
@@ -174,7 +174,7 @@ def mix_grad_kernel(
         row = pair * batch + part * group + i
         a = spectra + row * (ROWS * 2 * n)
         sides, grad = a + 2 * n, a + (ROWS - 1) * 2 * n
-        target = out + row * (ROWS * 2 * n)
+        target = out + row * ((1 + SIDES + WITH_C) * 2 * n)
         x_re, x_im, y_re, y_im = _kernels(static, delta, taps, sides, pair, d, D, k, n, scale, KEPT, SIDES, K)
         dx_re, dx_im, dy_re, dy_im = _kernel_grads(a, grad, k, n, share)
         sx_re += dx_re
@@ -230,7 +230,8 @@ def mix_grad_kernel(
                 factor * (h_re * v_re - h_im * v_im), factor * (h_re * v_im + h_im * v_re),
             )  # fmt: skip
         sums = plus(sums, x_sums + y_sums, 2 * K if SIDES else 0)
-        _put_product(target + (ROWS - 1) * 2 * n, a, k, n, x_re, x_im, y_re, y_im, share)
+        if WITH_C:
+            _put_product(target + (1 + SIDES) * 2 * n, a, k, n, x_re, x_im, y_re, y_im, share)
         _put_product(target, grad, k, n, x_re, -x_im, y_re, -y_im, share)
     pairs = tl.num_programs(0)
     _put_bins(dstatic + (part * pairs + pair) * 2 * n, k, n, sx_re * own, sx_im * own, sy_re * own, sy_im * own)

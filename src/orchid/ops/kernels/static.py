@@ -6,7 +6,7 @@ import torch
 import triton
 from torch import Tensor
 
-from orchid.ops.kernels.operands import Operands
+from orchid.ops.kernels.operands import Static
 from orchid.ops.kernels.static_kernel import static_grad_kernel, static_kernel
 from orchid.ops.transforms import complex_dft
 
@@ -18,7 +18,7 @@ LONGEST_EXACT = 16_384
 PROGRAMS = 256
 
 
-def static_spectra(given: Operands, first: int, last: int) -> Tensor:
+def static_spectra(given: Static, first: int, last: int) -> Tensor:
     """Return T h0 of channels first ... last - 1, (pairs, n, 2)."""
     hidden, output = given.hidden, given.output
     assert hidden is not None and output is not None
@@ -33,7 +33,7 @@ def static_spectra(given: Operands, first: int, last: int) -> Tensor:
 class StaticGradients:
     """The gradients of hidden (n, W), output (D, W) and delta (D,), added up over chunks of ``step`` channels."""
 
-    def __init__(self, given: Operands, step: int) -> None:
+    def __init__(self, given: Static, step: int) -> None:
         hidden, delta = given.hidden, given.delta
         self._given, self._lags = given, triton.cdiv(given.n, LAG_BLOCK)
         self._splits = max(1, min(step // (2 * STATIC_PAIRS), PROGRAMS // self._lags))
@@ -64,7 +64,7 @@ class StaticGradients:
         return hidden, torch.cat(self._outputs).to(output.dtype), self._delta.to(delta.dtype)
 
 
-def _sizes(given: Operands, hidden: Tensor) -> dict[str, Any]:
-    precision = "tf32" if given.p.dtype == torch.bfloat16 and given.n > LONGEST_EXACT else "tf32x3"
+def _sizes(given: Static, hidden: Tensor) -> dict[str, Any]:
+    precision = "tf32" if given.half and given.n > LONGEST_EXACT else "tf32x3"
     width = triton.next_power_of_2(max(16, hidden.shape[1]))
     return {"PRECISION": precision, "WIDTH": width, "PAIRS": STATIC_PAIRS, "BLOCK": LAG_BLOCK}

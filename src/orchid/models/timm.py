@@ -1,0 +1,90 @@
+"""Orchid-ViT as models of timm, once this is imported: ``timm.create_model("orchid_vit_small_patch4_32")``.
+
+Names are orchid_vit_SIZE_patchP_IMAGE, with ``_cc`` for the cross-correlation (Type II) and ``orchid2d_vit_...`` for
+the operator in two dimensions. Needs timm (extra ``vision``).
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from timm.models import build_model_with_cfg, generate_default_cfgs, register_model
+
+from orchid.models.vit import GRID, OrchidViT
+
+# Section 4.3. The paper does not give its filters' width; ImageNet's has M2's, as Orchid-BERT.
+SIZES: dict[str, dict[str, Any]] = {
+    "small": {"d_model": 128, "depth": 6, "options": {}},
+    "medium": {"d_model": 220, "depth": 6, "options": {}},
+    "base": {"d_model": 768, "depth": 12, "options": {"kernel_size": 5, "residual_conv": True, "filter_width": 128}},
+}
+CIFAR10 = {"num_classes": 10, "mean": (0.4914, 0.4822, 0.4465), "std": (0.2470, 0.2435, 0.2616), "crop_pct": 1.0}
+IMAGENET = {"num_classes": 1000, "mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225), "crop_pct": 0.9}
+
+
+def _architectures() -> dict[str, dict[str, Any]]:
+    """Return every registered name with its architecture."""
+    found = {}
+    for size, image, patches in (("small", 32, (4, 2, 1)), ("medium", 32, (4, 2, 1)), ("base", 224, (16,))):
+        for patch in patches:
+            model = {"image_size": image, "patch_size": patch, "blocks": 4, **SIZES[size]}
+            name = f"vit_{size}_patch{patch}_{image}"
+            cross = {**model["options"], "conditioning": "cross"}
+            found[f"orchid_{name}"] = model
+            found[f"orchid_{name}_cc"] = {**model, "options": cross}
+            if size != "base":  # the operator in two dimensions has no residual convolution
+                found[f"orchid2d_{name}"] = {**model, "mixer": GRID}
+    return found
+
+
+ARCHITECTURES = _architectures()
+
+
+def _config(image_size: int) -> dict[str, Any]:
+    return {
+        "url": "",
+        "input_size": (3, image_size, image_size),
+        "pool_size": None,
+        "fixed_input_size": True,
+        "interpolation": "bicubic",
+        "first_conv": "patch_embed",
+        "classifier": "head",
+        "license": "apache-2.0",
+        **(CIFAR10 if image_size == 32 else IMAGENET),
+    }
+
+
+default_cfgs = generate_default_cfgs({name: _config(model["image_size"]) for name, model in ARCHITECTURES.items()})
+
+
+def _build(
+    *,
+    img_size: int | tuple[int, int] | None = None,
+    in_chans: int = 3,
+    num_classes: int = 1000,
+    global_pool: str = "avg",
+    drop_rate: float = 0.0,
+    **model: Any,  # an entry of ARCHITECTURES, or what the caller changed in it
+) -> OrchidViT:
+    """Return a model from timm's names of its settings."""
+    if img_size is not None:
+        sides = {img_size} if isinstance(img_size, int) else set(img_size)
+        if len(sides) > 1:
+            raise ValueError(f"img_size={img_size} must be a square")
+        model["image_size"] = sides.pop()
+    model |= {"in_channels": in_chans, "num_classes": num_classes, "dropout": drop_rate, "global_pool": global_pool}
+    return OrchidViT(**model)
+
+
+def _entrypoint(name: str) -> Callable[..., OrchidViT]:
+    def create(pretrained: bool = False, **changes: Any) -> OrchidViT:
+        features = {"out_indices": 3, "feature_cls": "getter"}
+        settings = {**ARCHITECTURES[name], **changes}
+        return build_model_with_cfg(_build, name, pretrained, feature_cfg=features, **settings)
+
+    create.__name__, create.__module__, create.__doc__ = name, __name__, f"Return {name}."
+    return create
+
+
+__all__: list[str] = []
+for _name in ARCHITECTURES:
+    globals()[_name] = register_model(_entrypoint(_name))

@@ -1,0 +1,35 @@
+"""The transpose of a matrix in tiles, which reads and writes whole lines where a strided copy does one of both."""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from orchid.ops.kernels.launch import on_device_of
+
+TILE = 64
+
+
+@triton.jit
+def transpose_kernel(x, y, rows, columns, TILE: tl.constexpr):
+    """Write y (columns, rows) of x (rows, columns)."""
+    row, column = tl.program_id(0) * TILE + tl.arange(0, TILE), tl.program_id(1) * TILE + tl.arange(0, TILE)
+    inside = (row < rows)[:, None] & (column < columns)[None, :]
+    values = tl.load(x + row.to(tl.int64)[:, None] * columns + column[None, :], mask=inside, other=0.0)
+    target = y + column.to(tl.int64)[:, None] * rows + row[None, :]
+    tl.store(target, tl.trans(values), mask=tl.trans(inside))
+
+
+@torch.library.custom_op("orchid::transposed", mutates_args=())
+def transposed(x: Tensor) -> Tensor:
+    """Return the transpose of a contiguous matrix, contiguous; it has no derivative of its own."""
+    rows, columns = x.shape
+    y = x.new_empty(columns, rows)
+    with on_device_of(x):
+        transpose_kernel[(triton.cdiv(rows, TILE), triton.cdiv(columns, TILE))](x, y, rows, columns, TILE=TILE)
+    return y
+
+
+@transposed.register_fake
+def _(x: Tensor) -> Tensor:
+    return x.new_empty(x.shape[1], x.shape[0])
