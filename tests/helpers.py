@@ -1,6 +1,8 @@
 """What the tests share: a named comparison, and the mixer written with the reference functions."""
 
 import io
+import random
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -179,6 +181,30 @@ def imagenette_folder(folder: Path, images: int = 20) -> Path:
         data, labels = np.frombuffer(b"".join(parts), np.uint8), generator.integers(0, 10, images).astype(np.uint8)
         np.savez(folder / f"{name}.npz", data=data, offsets=offsets, labels=labels)
     return folder
+
+
+def imagenet_folder(folder: Path, classes: int = 3, images: int = 6) -> Path:
+    """Write FOLDER/train/CLASS/image and FOLDER/val with a few random images each; return FOLDER."""
+    generator = np.random.default_rng(0)
+    for split in ("train", "val"):
+        for number in range(classes):
+            own = folder / split / f"n{number:08}"
+            own.mkdir(parents=True)
+            for image in range(images):
+                pixels = generator.integers(0, 256, (40, 50, 3), np.uint8)
+                Image.fromarray(pixels).save(own / f"{image}.png")
+    return folder
+
+
+def plain_transform(config: object) -> Callable[[Image.Image], Tensor]:
+    """Stand in for timm's pipeline: resize, and a random brightness that tells seeds apart."""
+
+    def transform(image: Image.Image) -> Tensor:
+        size = config.image_size
+        pixels = np.asarray(image.resize((size, size)), np.float32) / 255
+        return torch.from_numpy(pixels).permute(2, 0, 1) * random.random()
+
+    return transform
 
 
 def cifar_folder(folder: Path, images: int = 20) -> Path:

@@ -11,10 +11,18 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import cifar_folder, glue_folder, imagenette_folder, word_shards
+from helpers import (
+    cifar_folder,
+    glue_folder,
+    imagenet_folder,
+    imagenette_folder,
+    plain_transform,
+    word_shards,
+)
 from safetensors.torch import load_file
 
 from orchid.recipes import get_recipe, list_recipes
+from orchid.tasks import image_files
 from orchid.train.config import Experiment
 from orchid.train.engine import Diverged, Engine
 from orchid.train.run_folder import RunFolder
@@ -34,7 +42,7 @@ def losses(path: Path) -> dict[int, float]:
 
 
 @pytest.mark.parametrize("recipe", list_recipes())
-def test_every_recipe_has_a_twin_that_runs(recipe: str, tmp_path: Path) -> None:
+def test_every_recipe_has_a_twin_that_runs(recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = get_recipe(recipe)
     twin = found.tiny()
     if recipe.startswith("bert/"):
@@ -44,8 +52,12 @@ def test_every_recipe_has_a_twin_that_runs(recipe: str, tmp_path: Path) -> None:
     if recipe.startswith("bert/glue-"):
         twin.task.data, twin.model.start = map(str, glue_folder(tmp_path))
     if recipe.startswith("vision/"):
-        make = imagenette_folder if "imagenette" in recipe else cifar_folder
-        twin.task.data = str(make(tmp_path / "images"))
+        make = {"cifar10": cifar_folder, "imagenette": imagenette_folder, "imagenet": imagenet_folder}
+        twin.task.data = str(make[recipe.removeprefix("vision/").partition("-")[0]](tmp_path / "images"))
+    if recipe.startswith("vision/imagenet-"):
+        twin.task.workers = 0
+        for name in ("training_transform", "evaluation_transform"):
+            monkeypatch.setattr(image_files, name, plain_transform)
     outcome = Engine(twin, tmp_path / "run", cpu=True).train()
     assert outcome.result["recipe"] == recipe == found.build().recipe
     # The twin differs in sizes and steps only.

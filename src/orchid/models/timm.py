@@ -15,7 +15,11 @@ from orchid.models.vit import GRID, OrchidViT
 SIZES: dict[str, dict[str, Any]] = {
     "small": {"d_model": 128, "depth": 6, "options": {}},
     "medium": {"d_model": 220, "depth": 6, "options": {}},
-    "base": {"d_model": 768, "depth": 12, "options": {"kernel_size": 5, "residual_conv": True, "filter_width": 128}},
+    "base": {
+        "d_model": 768,
+        "depth": 12,
+        "options": {"kernel_size": 5, "residual_conv": True, "filter_embedding": 33, "filter_width": 128},
+    },
 }
 CIFAR10 = {"num_classes": 10, "mean": (0.4914, 0.4822, 0.4465), "std": (0.2470, 0.2435, 0.2616), "crop_pct": 1.0}
 IMAGENET = {"num_classes": 1000, "mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225), "crop_pct": 0.9}

@@ -1,10 +1,12 @@
-"""Section 4.3: Orchid-ViT and its baselines on CIFAR-10, at every patch size, and on Imagenette."""
+"""Section 4.3: Orchid-ViT and its baselines on CIFAR-10, at every patch size, on Imagenette and
+ImageNet-1k."""
 
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from orchid.recipes.registry import Recipe
+from orchid.tasks.image_files import ImageFilesConfig
 from orchid.tasks.vision import IMAGE_SETS, ImageConfig, ViTConfig
 from orchid.train.config import Experiment, TrainConfig
 
@@ -33,6 +35,18 @@ IMAGENETTE: dict[str, dict[str, Any]] = {
     "orchid-p12": {"patch_size": 12},
     "2d-p12": {"patch_size": 12, "mixer": "orchid-2d"},
     "vit-p12": {"patch_size": 12, "mixer": "attention", "blocks": 1},
+}
+
+
+# ImageNet-1k as in the paper: 300 epochs of 1,281,167 images.
+IMAGENET_STEPS = 300 * 1_281_167 // 1024
+IMAGENET_OPTIONS = {"kernel_size": 5, "residual_conv": True, "filter_embedding": 33, "filter_width": 128}
+IMAGENET: dict[str, tuple[dict[str, Any], float]] = {
+    "b-p16": ({"options": IMAGENET_OPTIONS}, 0.802),
+    "vit-b-p16": ({"mixer": "attention", "blocks": 1}, 0.785),
+    "vit-monarch-b-p16": ({"mixer": "attention"}, 0.789),
+    "hyena-vit-b-p16": ({"mixer": "hyena", "blocks": 1}, 0.785),
+    "m2-vit-b-p16": ({"mixer": "monarch"}, 0.795),
 }
 
 
@@ -66,19 +80,32 @@ def _imagenette(name: str, model: dict[str, Any]) -> Experiment:
     return Experiment(recipe=name, task=task, model=ViTConfig(**model), train=train)
 
 
+def _imagenet(name: str, model: dict[str, Any], paper: float) -> Experiment:
+    train = _training(IMAGENET_STEPS, 1024, 1e-3, IMAGENET_STEPS // 30, "cosine")
+    train.graph, train.log_every, train.checkpoint_every = False, 50, IMAGENET_STEPS // 300
+    train.evaluate_every = IMAGENET_STEPS // 30
+    config = ViTConfig(patch_size=16, d_model=768, depth=12, **model)
+    return Experiment(recipe=name, task=ImageFilesConfig(), model=config, train=train, paper={"test/accuracy": paper})
+
+
 def _recipe(name: str, how: str, build: Callable[[], Experiment]) -> Recipe:
     def tiny() -> Experiment:
         experiment = build()
         model, train = experiment.model, experiment.train
-        model.d_model, model.depth, model.patch_size = 16, 1, 8 if experiment.task.images == "cifar10" else 24
+        model.d_model, model.depth, model.patch_size = 16, 1, _side(experiment.task) // 4
         train.steps, train.warmup, train.batch_size, train.precision = 4, 1, 8, "no"
         train.evaluate_every, train.checkpoint_every = 4, 2
         return experiment
 
     model = build().model
-    title = IMAGE_SETS[build().task.images].title
+    task = build().task
+    title = IMAGE_SETS[task.images].title if isinstance(task, ImageConfig) else "ImageNet-1k"
     patch = f"{model.patch_size} x {model.patch_size}"
     return Recipe(name, f"{title} in patches of {patch}, {model.mixer}, width {model.d_model}: {how}", build, tiny)
+
+
+def _side(task: ImageConfig | ImageFilesConfig) -> int:
+    return IMAGE_SETS[task.images].side if isinstance(task, ImageConfig) else task.image_size
 
 
 def _recipes() -> list[Recipe]:
@@ -93,6 +120,9 @@ def _recipes() -> list[Recipe]:
     for key, model in IMAGENETTE.items():
         name = f"vision/imagenette-{key}"
         recipes.append(_recipe(name, f"{IMAGENETTE_EPOCHS} epochs, cosine", partial(_imagenette, name, model)))
+    for key, (model, paper) in IMAGENET.items():
+        name = f"vision/imagenet-{key}"
+        recipes.append(_recipe(name, "300 epochs as in the paper", partial(_imagenet, name, model, paper)))
     return recipes
 
 

@@ -11,7 +11,7 @@ def vision_sections(runs: list[Run]) -> list[str]:
     """Return RESULTS.md's sections on images."""
     sections = []
     for name, images in IMAGE_SETS.items():
-        if table := image_table([run for run in runs if run["config"]["task"].get("images", "cifar10") == name], name):
+        if table := image_table([run for run in runs if run["recipe"].startswith(f"vision/{name}-")], name):
             sections.append(f"## {images.title}\n\n{table}")
     return sections
 
@@ -37,7 +37,7 @@ def image_table(runs: list[Run], images: str) -> str:
 
 def _epochs(run: Run) -> int:
     train = run["config"]["train"]
-    images = {"cifar10": 50_000, "imagenette": 9469}[run["config"]["task"].get("images", "cifar10")]
+    images = {"cifar10": 50_000, "imagenette": 9469}[run["config"]["task"]["images"]]
     return round(train["steps"] * train["batch_size"] / images)
 
 

@@ -35,6 +35,14 @@ class Task(Protocol):
 
 
 @runtime_checkable
+class Sharing(Protocol):
+    """A task whose processes make their own shares of a batch, where a whole one would cost each of them too much."""
+
+    def train_share(self, index: int, size: int, device: Any, rank: int, ranks: int) -> tuple[Tensor, ...]:
+        """Return examples rank, rank + ranks, ... of the batch of a step."""
+
+
+@runtime_checkable
 class Pictured(Protocol):
     """A task that has pictures to show of a trained model."""
 

@@ -14,7 +14,7 @@ from accelerate.state import AcceleratorState
 from torch import Tensor, nn
 
 from orchid.files import write_json
-from orchid.train.config import Experiment, Pictured, Task
+from orchid.train.config import Experiment, Pictured, Sharing, Task
 from orchid.train.curves import draw_curves
 from orchid.train.environment import commit, hardware
 from orchid.train.graph import GraphedStep, Pieces
@@ -184,8 +184,12 @@ class Engine:
     def pieces(self) -> Pieces:
         """Return this process's share of the step's batch, in accumulation pieces."""
         accelerator = self.accelerator
-        batch = self.task.train_batch(self.step, self.config.batch_size, accelerator.device)
-        share = tuple(t[accelerator.process_index :: accelerator.num_processes] for t in batch)
+        given = (self.step, self.config.batch_size, accelerator.device)
+        rank, ranks = accelerator.process_index, accelerator.num_processes
+        if isinstance(self.task, Sharing):
+            share = self.task.train_share(*given, rank, ranks)
+        else:
+            share = tuple(t[rank::ranks] for t in self.task.train_batch(*given))
         return list(zip(*(t.chunk(self.config.accumulate) for t in share), strict=True))
 
     def _after_step(self, loss: Tensor, progress: Progress) -> None:

@@ -1,0 +1,249 @@
+"""Image classification from files, too many for a device: ImageNet, FOLDER/train/CLASS/image and FOLDER/val.
+
+Files are decoded and augmented by worker processes through timm's pipeline (extra ``vision``); what an image is turned
+into is decided by the seed, the step and its place in the batch alone: a resumed run goes on as if it had not stopped.
+"""
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
+
+from orchid.ops.checks import check_at_least, check_fraction
+from orchid.tasks.augment import mixed
+from orchid.tasks.image_folder import SUFFIXES
+from orchid.tasks.seeds import EpochOrder, generator_seed
+from orchid.tasks.vision import ViTConfig
+
+MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+HELD_OUT = ("val", "validation", "test")  # folders of what is evaluated, the first that is there
+Item = tuple[int, int]  # an image's number, and the seed of its augmentation
+
+
+@dataclass(frozen=True)
+class Files:
+    """Paths and labels, classes in the order of their folders' names."""
+
+    classes: tuple[str, ...]
+    paths: list[Path]
+    labels: list[int]
+
+
+def list_files(folder: Path) -> Files:
+    """Return the images of FOLDER/CLASS; a folder without any is an error."""
+    if not folder.is_dir():
+        raise ValueError(f"{folder} is not a folder of classes")
+    paths: list[Path] = []
+    labels: list[int] = []
+    classes = sorted(path.name for path in folder.iterdir() if path.is_dir())
+    for number, name in enumerate(classes):
+        found = sorted(p for p in (folder / name).iterdir() if p.suffix.lower() in SUFFIXES)
+        if not found:
+            raise ValueError(f"{folder / name} has no images ({', '.join(SUFFIXES)})")
+        paths += found
+        labels += [number] * len(found)
+    if not paths:
+        raise ValueError(f"{folder} has no folders of classes")
+    return Files(tuple(classes), paths, labels)
+
+
+class Decoded(Dataset[tuple[Tensor, int]]):
+    """Images as tensors (3, size, size); an item is a number and the seed of all that is drawn for it."""
+
+    def __init__(self, files: Files, transform: Callable[[Any], Tensor]) -> None:
+        self.files, self.transform = files, transform
+
+    def __getitem__(self, item: Item) -> tuple[Tensor, int]:
+        """Decode and augment; a file that cannot be read is named."""
+        from PIL import Image
+
+        number, seed = item
+        path = self.files.paths[number]
+        random.seed(seed)
+        np.random.seed(seed % 2**32)  # noqa: NPY002  the generator that the pipeline draws from
+        torch.manual_seed(seed)
+        try:
+            with Image.open(path) as file:
+                image = file.convert("RGB")
+        except (OSError, ValueError) as error:
+            raise ValueError(f"{path} cannot be read ({error})") from None
+        return self.transform(image), self.files.labels[number]
+
+
+class ImageFilesTask:
+    """Classifies images that are read from files as they are needed; a batch is a pure function of its step."""
+
+    def __init__(self, config: "ImageFilesConfig", model: ViTConfig, seed: int) -> None:
+        check_at_least("task.image_size", config.image_size, 1)
+        check_at_least("task.workers", config.workers, 0)
+        for name in ("label_smoothing", "erasing", "augmix", "crop"):
+            check_fraction(f"task.{name}", getattr(config, name))
+        self.config, self.model, self.seed = config, model, seed
+        self._files: dict[str, Files] | None = None
+        self._stream: tuple[int, Iterator[tuple[Tensor, Tensor]]] | None = None
+
+    def files(self) -> dict[str, Files]:
+        """Return what to train on and what to evaluate on; listed once."""
+        if self._files is None:
+            if not self.config.data:
+                raise ValueError("--set task.data=FOLDER must name a folder with train/CLASS/image and val/CLASS/image")
+            folder = Path(self.config.data)
+            held = next((folder / name for name in HELD_OUT if (folder / name).is_dir()), folder / "val")
+            self._files = {"train": list_files(folder / "train"), "test": list_files(held)}
+            train, test = (self._files[name].classes for name in ("train", "test"))
+            if train != test:
+                other = sorted(set(train) ^ set(test))
+                raise ValueError(f"{folder}: train and {held.name} differ in their classes, such as {other[0]!r}")
+        return self._files
+
+    def build_model(self) -> nn.Module:
+        """Return the model for these images; only its shape needs no files."""
+        known = self.config.data or torch.get_default_device().type != "meta"
+        return self.model.build(self.config.image_size, len(self.files()["train"].classes) if known else 1000)
+
+    def train_batch(self, index: int, size: int, device: Any) -> tuple[Tensor, ...]:
+        """Return a whole batch."""
+        return self.train_share(index, size, device, 0, 1)
+
+    def train_share(self, index: int, size: int, device: Any, rank: int, ranks: int) -> tuple[Tensor, ...]:
+        """Return one process's share of a step's batch: images, labels, the partners' labels, one's own share."""
+        if self._stream is None or self._stream[0] != index:  # the first step of a run, new or resumed
+            self._stream = (index, self._batches(index, size, rank, ranks))
+        images, labels = (t.to(device, non_blocking=True) for t in next(self._stream[1]))
+        self._stream = (index + 1, self._stream[1])
+        number = generator_seed("train", self.seed, index * ranks + rank, device)
+        generator = torch.Generator(device).manual_seed(number)
+        mixed_images, others, share = mixed(images, labels, self.config.mixup, self.config.cutmix, generator)
+        return mixed_images, labels, others, share
+
+    def _batches(self, first: int, size: int, rank: int, ranks: int) -> Iterator[tuple[Tensor, Tensor]]:
+        files = self.files()["train"]
+        order = EpochOrder(len(files.paths), self.seed)
+
+        def items() -> Iterator[list[Item]]:
+            index = first
+            while True:
+                numbers = order.batch(index, size).tolist()
+                places = range(rank, size, ranks)
+                yield [(numbers[place], _item_seed(self.seed, index * size + place)) for place in places]
+                index += 1
+
+        return iter(self._loader(Decoded(files, training_transform(self.config)), items()))
+
+    def _loader(self, data: Decoded, batches: Any) -> DataLoader[tuple[Tensor, int]]:
+        workers = self.config.workers
+        pinned = torch.cuda.is_available()
+        return DataLoader(data, batch_sampler=batches, num_workers=workers, pin_memory=pinned)
+
+    def loss(self, model: nn.Module, batch: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+        """Return the summed cross-entropy with smoothed, mixed labels, and the number of images."""
+        images, labels, others, share = batch
+        logits, smoothing = model(images).float(), self.config.label_smoothing
+        own, theirs = (
+            F.cross_entropy(logits, y, reduction="none", label_smoothing=smoothing) for y in (labels, others)
+        )
+        return (share * own + (1 - share) * theirs).sum(), torch.full((), len(labels), device=labels.device)
+
+    @torch.no_grad()
+    def evaluate(self, model: nn.Module, device: Any) -> dict[str, float]:
+        """Return how many images have the model's first class, and one of its first five; processes share the work."""
+        files = self.files()["test"]
+        parallel = torch.distributed.is_available() and torch.distributed.is_initialized()
+        rank, ranks = (torch.distributed.get_rank(), torch.distributed.get_world_size()) if parallel else (0, 1)
+        own = [(number, 0) for number in range(rank, len(files.paths), ranks)]
+        batches = [own[i : i + self.config.evaluated] for i in range(0, len(own), self.config.evaluated)]
+        right = torch.zeros(2, dtype=torch.int64, device=device)
+        for images, labels in self._loader(Decoded(files, evaluation_transform(self.config)), batches):
+            best = model(images.to(device)).topk(min(5, len(files.classes)), dim=-1).indices
+            hits = best == labels.to(device)[:, None]
+            right += torch.stack((hits[:, 0].sum(), hits.sum()))
+        if parallel:
+            torch.distributed.all_reduce(right)
+        first, five = (right / len(files.paths)).tolist()
+        return {"test/accuracy": first, "test/top5": five}
+
+
+def _item_seed(seed: int, place: int) -> int:
+    """Return the seed of one image of one batch: fields of a number that a CPU's generator tells apart."""
+    return (seed * 0x9E3779B1 + place * 0x85EBCA77) % 2**32
+
+
+def training_transform(config: "ImageFilesConfig") -> Callable[[Any], Tensor]:
+    """Return timm's training pipeline: random crop and flip, RandAugment or AugMix, erasing."""
+    create_transform, augment_and_mix_transform = _timm()
+    first, second, last = create_transform(
+        config.image_size,
+        is_training=True,
+        separate=True,
+        auto_augment=config.auto_augment or None,
+        interpolation="bicubic",
+        mean=MEAN,
+        std=DEVIATION,
+        re_prob=config.erasing,
+        re_mode="pixel",
+    )
+    middle = tuple(round(255 * value) for value in MEAN)
+    mix = augment_and_mix_transform("augmix-m3-w3", {"translate_pct": 0.3, "img_mean": middle})
+
+    def transform(image: Any) -> Tensor:
+        image = first(image)
+        return last(mix(image) if random.random() < config.augmix else second(image))
+
+    return transform
+
+
+def evaluation_transform(config: "ImageFilesConfig") -> Callable[[Any], Tensor]:
+    """Return timm's evaluation pipeline: the middle of the resized image."""
+    create_transform, _ = _timm()
+    return create_transform(config.image_size, interpolation="bicubic", mean=MEAN, std=DEVIATION, crop_pct=config.crop)
+
+
+def _timm() -> tuple[Any, Any]:
+    try:
+        from timm.data import create_transform
+        from timm.data.auto_augment import augment_and_mix_transform
+    except ImportError:
+        raise ValueError("files of images are augmented by timm (pip install 'orchid-torch[vision]')") from None
+    return create_transform, augment_and_mix_transform
+
+
+@dataclass(kw_only=True)
+class ImageFilesConfig:
+    """Settings of a classification of image files, those of the paper's ImageNet-1k (T2T-ViT's pipeline).
+
+    Attributes:
+        data: folder with train/CLASS/image and val/CLASS/image.
+        image_size: side that images are cut to.
+        workers: processes that decode.
+        auto_augment: timm's name of a policy: RandAugment of magnitude 9 with deviation 0.5, two operations.
+        augmix: share of the images that AugMix is applied to instead.
+        erasing: share that random erasing is applied to.
+        mixup: parameter of the Beta distribution of Mixup; 0 is never.
+        cutmix: likewise, of CutMix; with both, either with even odds.
+        label_smoothing: share of a label spread over all classes.
+        crop: share of the resized side that is evaluated.
+        evaluated: images evaluated together.
+    """
+
+    data: str = ""
+    image_size: int = 224
+    workers: int = 8
+    auto_augment: str = "rand-m9-n2-mstd0.5-inc1"
+    augmix: float = 0.5
+    erasing: float = 0.25
+    mixup: float = 0.8
+    cutmix: float = 1.0
+    label_smoothing: float = 0.1
+    crop: float = 0.9
+    evaluated: int = 256
+
+    def build(self, model: ViTConfig, seed: int) -> ImageFilesTask:
+        """Return the task."""
+        return ImageFilesTask(self, model, seed)
