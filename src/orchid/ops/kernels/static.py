@@ -12,8 +12,6 @@ from orchid.ops.transforms import complex_dft
 
 # Pairs of channels and lags a program takes at a time.
 STATIC_PAIRS, LAG_BLOCK = 16, 64
-# Kernels longer than this are products of one TF32 term in bfloat16: three would be a large part of the whole.
-LONGEST_EXACT = 16_384
 # Programs that share a block of lags are no more than this, all blocks together.
 PROGRAMS = 256
 
@@ -65,6 +63,6 @@ class StaticGradients:
 
 
 def _sizes(given: Static, hidden: Tensor) -> dict[str, Any]:
-    precision = "tf32" if given.half and given.n > LONGEST_EXACT else "tf32x3"
+    precision = "tf32" if given.half else "tf32x3"
     width = triton.next_power_of_2(max(16, hidden.shape[1]))
     return {"PRECISION": precision, "WIDTH": width, "PAIRS": STATIC_PAIRS, "BLOCK": LAG_BLOCK}

@@ -1,7 +1,7 @@
 """The static kernel, from its network's last hidden layer to complex rows of two channels, and back.
 
 h0[d, t] = scale exp(fall |tau(t)| / (span + slope d)) sum_w output[d, w] hidden[t, w]. The products run on tensor
-cores: in three TF32 terms each ("tf32x3"), float32 but for the last bits, or, for long bfloat16 streams, in one.
+cores: in three TF32 terms each ("tf32x3"), float32 but for the last bits, or, for bfloat16 streams, in one.
 """
 
 import triton
