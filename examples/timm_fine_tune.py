@@ -1,4 +1,4 @@
-"""Fine-tune an Orchid-ViT with timm's tools: rates that fall with depth, decay where it belongs. Half a minute on a CPU.
+"""Fine-tune an Orchid-ViT with timm: rates that fall with depth, decay where it belongs. Half a minute on a CPU.
 
     python examples/timm_fine_tune.py
 

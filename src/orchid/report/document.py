@@ -95,7 +95,8 @@ def _sections(results: Results) -> list[str]:
         [f"## Recall through the fused kernels\n\n{fused_table(results.fused, results.runs)}"] if results.fused else []
     )
     language = bert_sections(results.mlm, results.glue)
-    whole = [f"## Training throughput of whole models\n\n{models_table(data)}" for data in results.models]
+    tables = [models_table(data) for data in results.models]
+    whole = ["\n\n".join(["## Training throughput of whole models", *tables])] if tables else []
     return [
         *recall_sections(results.runs, results.tuning),
         *speed,

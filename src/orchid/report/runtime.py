@@ -92,6 +92,7 @@ def models_table(benchmark: dict[str, Any]) -> str:
         lines.append(
             [row["model"], f"{row['parameters'] / 1e6:.1f} M", size, f"{row['step_ms']:.2f}", speed, ratio, peak]
         )
-    caption = f"Forward and backward of whole models, {rows[0]['dtype']}, one process alone on {device(benchmark)}:"
+    where = f"{device(benchmark)}, commit {benchmark['hardware']['commit']}"
+    caption = f"Forward and backward of whole models, {rows[0]['dtype']}, one process alone on {where}:"
     header = ["model", "parameters", "batch x tokens", "ms a step", "a second", "of attention's", "MiB"]
     return f"{caption}\n\n{markdown_table(header, lines)}"
