@@ -16,16 +16,16 @@ def vision_sections(runs: list[Run]) -> list[str]:
     return sections
 
 
-def image_table(runs: list[Run], images: str) -> str:
-    """Return the test accuracies of every model on one set of images, in the order of the recipes."""
+def image_table(runs: list[Run], images: str, *, whole: bool = True) -> str:
+    """Return the test accuracies on one set of images, in the order of the recipes; not ``whole``, of what was run."""
     if not runs:
         return ""
     keys = [f"cifar10-{key}" for key in ROWS] if images == "cifar10" else [f"imagenette-{key}" for key in IMAGENETTE]
     recipes = [f"vision/{key}" for key in keys] + ([LETTER] if images == "cifar10" else [])
     lines = []
     for recipe in recipes:
-        for group in grouped([run for run in runs if run["recipe"] == recipe], _epochs) or [[]]:
-            lines.append(_line(recipe, group))
+        groups = grouped([run for run in runs if run["recipe"] == recipe], _epochs)
+        lines += [_line(recipe, group) for group in groups or ([[]] if whole else [])]
     where = device(runs[0])
     caption = (
         f"Test accuracy in percent, mean and range over seeds, on {where}; the test set was evaluated once, at the "
