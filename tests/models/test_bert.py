@@ -258,6 +258,20 @@ class TestLibrary:
         extract = pipeline("feature-extraction", model=OrchidBertModel(tiny()), tokenizer=tokenizer)
         assert torch.tensor(extract("the cat sat")).shape == (1, 5, 32)
 
+    def test_sentence_transformers(self, tokenizer: BertTokenizerFast, tmp_path: Path) -> None:
+        """A folder loads as it is, pools by the mean, and neither padding nor saving changes a sentence's vector."""
+        library = pytest.importorskip("sentence_transformers", reason="needs sentence-transformers")
+        for part in (OrchidBertModel(tiny()), tokenizer):
+            part.save_pretrained(tmp_path / "model")
+        model = library.SentenceTransformer(str(tmp_path / "model"), device="cpu")
+        sentences = [" ".join(WORDS[:9]), WORDS[0]]
+        vectors = model.encode(sentences)
+        assert vectors.shape == (2, 32)
+        assert abs(model.encode(sentences[1:]) - vectors[1:]).max() < 1e-6
+        model.save(str(tmp_path / "saved"))
+        again = library.SentenceTransformer(str(tmp_path / "saved"), device="cpu")
+        assert (again.encode(sentences) == vectors).all()
+
     def test_trainer(self, tokenizer: BertTokenizerFast, tmp_path: Path) -> None:
         torch.manual_seed(0)
         texts = ["the cat sat on the mat", "a big dog ran away and then home"] * 16
