@@ -78,15 +78,15 @@ def run_models_benchmark(console: Console, families: list[str], json_file: Path 
 
 
 def list_cases(family: str, device: str) -> list[Case]:
-    """Return the models of a family at every size, those with attention last."""
+    """Return the models of a family at every size."""
     if family == "bert":
         small = {} if device == "cuda" else {"hidden_size": 32, "num_hidden_layers": 1}
         return [
             Case(family, name, length, TOKENS[device] // length, "tokens", _bert(name, length, device, small))
             for length in LENGTHS[device]
-            for name in ("orchid-bert-base", "m2-bert-base", "bert-base")
+            for name in ("orchid-bert-base", "bert-base", "m2-bert-base")
         ]
-    models = {"Orchid-ViT": ("orchid", 4), "Orchid-ViT, 2-D": ("orchid-2d", 4), "ViT": ("attention", 1)}
+    models = {"Orchid-ViT": ("orchid", 4), "ViT": ("attention", 1), "Orchid-ViT, 2-D": ("orchid-2d", 4)}
     return [
         Case(family, name, (32 // patch) ** 2, IMAGES[device], "images", _vit(mixer, blocks, patch, IMAGES[device]))
         for patch in PATCHES[device]
