@@ -1,5 +1,7 @@
 """Augmentation of images on the device where they are trained on; every draw comes from the generator given."""
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -52,6 +54,16 @@ def mixed(
     average = share[:, None] * images + (1 - share[:, None]) * others
     pasted = torch.where(square[:, None], others, images)
     return torch.where(cuts[:, None], pasted, average), labels[order], share.flatten()
+
+
+def mixed_cross_entropy(logits: Tensor, labels: Tensor, partner: Sequence[Tensor], smoothing: float) -> Tensor:
+    """Return the summed cross-entropy of labels, or of two weighted by the share: ``partner`` as ``mixed`` gives it."""
+    losses = F.cross_entropy(logits, labels, reduction="none", label_smoothing=smoothing)
+    if partner:
+        others, share = partner
+        theirs = F.cross_entropy(logits, others, reduction="none", label_smoothing=smoothing)
+        losses = share * losses + (1 - share) * theirs
+    return losses.sum()
 
 
 def _squares(images: Tensor, sizes: Tensor, generator: torch.Generator) -> Tensor:

@@ -12,12 +12,11 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from orchid.ops.checks import check_at_least, check_fraction
-from orchid.tasks.augment import mixed
+from orchid.tasks.augment import mixed, mixed_cross_entropy
 from orchid.tasks.image_folder import SUFFIXES
 from orchid.tasks.seeds import EpochOrder, generator_seed
 from orchid.tasks.vision import ViTConfig
@@ -144,12 +143,9 @@ class ImageFilesTask:
 
     def loss(self, model: nn.Module, batch: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
         """Return the summed cross-entropy with smoothed, mixed labels, and the number of images."""
-        images, labels, others, share = batch
-        logits, smoothing = model(images).float(), self.config.label_smoothing
-        own, theirs = (
-            F.cross_entropy(logits, y, reduction="none", label_smoothing=smoothing) for y in (labels, others)
-        )
-        return (share * own + (1 - share) * theirs).sum(), torch.full((), len(labels), device=labels.device)
+        images, labels, *partner = batch
+        loss = mixed_cross_entropy(model(images).float(), labels, partner, self.config.label_smoothing)
+        return loss, torch.full((), len(labels), device=labels.device)
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, device: Any) -> dict[str, float]:

@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from orchid.models.vit import OrchidViT
 from orchid.ops.checks import check_at_least, check_choice, check_fraction
 from orchid.tasks import cifar, imagenette
-from orchid.tasks.augment import cropped_and_flipped, erased, mixed, normalised
+from orchid.tasks.augment import cropped_and_flipped, erased, mixed, mixed_cross_entropy, normalised
 from orchid.tasks.image_folder import OwnImages
 from orchid.tasks.seeds import EpochOrder, generator_seed
 
@@ -105,13 +104,8 @@ class ImageTask:
     def loss(self, model: nn.Module, batch: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
         """Return the summed cross-entropy with smoothed labels, and the number of images."""
         images, labels, *partner = batch
-        logits, smoothing = model(images).float(), self.config.label_smoothing
-        losses = F.cross_entropy(logits, labels, reduction="none", label_smoothing=smoothing)
-        if partner:
-            others, share = partner
-            theirs = F.cross_entropy(logits, others, reduction="none", label_smoothing=smoothing)
-            losses = share * losses + (1 - share) * theirs
-        return losses.sum(), torch.full((), len(labels), device=labels.device)
+        loss = mixed_cross_entropy(model(images).float(), labels, partner, self.config.label_smoothing)
+        return loss, torch.full((), len(labels), device=labels.device)
 
     @torch.no_grad()
     def predictions(self, model: nn.Module, images: Tensor) -> Tensor:
