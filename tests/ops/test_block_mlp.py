@@ -7,11 +7,14 @@ import torch
 from helpers import relative_error
 from kernel_checks import DEVICE
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from orchid import OrchidBlock
 from orchid.nn.block_diagonal import MLP
 
 pytest.importorskip("triton", reason="needs Triton")
 from orchid.ops.kernels import block_mlp
+from orchid.ops.kernels.launch import hooked
 
 KINDS = ["plain", "gated"]
 
@@ -64,14 +67,50 @@ def test_strided_input_autocast_and_the_same_bits(kind: str) -> None:
         assert relative_error(first[name], value) < 2e-2  # of bfloat16 products
 
 
+@pytest.mark.parametrize("tokens", [5, 1])
 @pytest.mark.parametrize("kind", KINDS)
-def test_operators(kind: str) -> None:
-    mlp, x = MLP(8, kind=kind, blocks=2).to(DEVICE), torch.randn(5, 8, device=DEVICE, requires_grad=True)
+def test_operators(kind: str, tokens: int) -> None:
+    mlp, x = MLP(8, kind=kind, blocks=2).to(DEVICE), torch.randn(tokens, 8, device=DEVICE, requires_grad=True)
     gate, gate_bias = (None, None) if mlp.gate is None else (mlp.gate.weight, mlp.gate.bias)
     arguments = (x, mlp.up.weight, mlp.up.bias, gate, gate_bias)
     torch.library.opcheck(block_mlp._hidden, arguments)
-    hidden = torch.randn(2, 5, 16, device=DEVICE, requires_grad=True)
+    hidden = torch.randn(2, tokens, 16, device=DEVICE, requires_grad=True)
     torch.library.opcheck(block_mlp._from_blocks, (hidden, mlp.down.weight, mlp.down.bias))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_one_token_leaves_the_bias_as_it_is(dtype: torch.dtype) -> None:
+    mlp, x = MLP(8, blocks=2).to(DEVICE, dtype), torch.randn(1, 1, 8, device=DEVICE, dtype=dtype)
+    before = mlp.down.bias.detach().clone()
+    assert relative_error(mlp._by_blocks(x), mlp.down(_hidden(mlp, x))) < 2e-2
+    assert torch.equal(mlp.down.bias, before)
+
+
+def test_many_tokens_are_on_the_axis_that_has_room_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second and third axis of a launch end at 65,535."""
+    grids = []
+    spy = type("Spy", (), {"__getitem__": lambda self, grid: lambda *given, **more: grids.append(grid)})()
+    monkeypatch.setattr(block_mlp, "activation_kernel", spy)
+    monkeypatch.setattr(block_mlp, "ROWS", 1)
+    mlp = MLP(2, blocks=1, expansion=1)
+    block_mlp.block_hidden(torch.zeros(70_000, 2), mlp.up.weight[None].detach(), mlp.up.bias.detach(), None, None)
+    assert grids == [(70_000, 1, 1)]
+
+
+def test_no_gradients_for_what_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    mlp, x = MLP(8, kind="gated", blocks=2).to(DEVICE), torch.randn(5, 8, device=DEVICE, requires_grad=True)
+    y = mlp._by_blocks(x)
+    made = []
+
+    class Zeros(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+            if "zeros" in str(function):
+                made.append(args)
+            return function(*args, **(kwargs or {}))
+
+    with Zeros():
+        y.sum().backward()
+    assert not made
 
 
 def test_who_is_served() -> None:
@@ -82,9 +121,23 @@ def test_who_is_served() -> None:
     assert not MLP(8).to(DEVICE)._fused(x)
     with pytest.raises(ValueError, match="expected"):
         mlp(torch.randn(3, 6, device=DEVICE))
-    handle = mlp.up.register_forward_hook(lambda *_: None)
-    assert not mlp._fused(x)
-    handle.remove()
+    assert not MLP(8, blocks=2, backend="torch").to(DEVICE)._fused(x)
+    for register in (
+        mlp.up.register_forward_hook,
+        mlp.up.register_full_backward_hook,
+        mlp.up.register_forward_pre_hook,
+    ):
+        handle = register(lambda *_: None)
+        assert not mlp._fused(x) and hooked(mlp.up)
+        handle.remove()
+        assert not hooked(mlp.up)
+    mlp.up.forward = mlp.up.forward  # as offloading libraries do
+    assert hooked(mlp.up)
+
+
+def test_a_block_without_kernels_has_none_in_its_mlp() -> None:
+    assert OrchidBlock(8, 16, blocks=2, mixer_options={"backend": "torch"}).mlp.backend == "torch"
+    assert OrchidBlock(8, 16, blocks=2).mlp.backend == "auto"
 
 
 @pytest.mark.skipif(DEVICE == "cpu", reason="needs a CUDA device")

@@ -57,6 +57,7 @@ class TestTransposed:
         x = torch.randn(shape, device=DEVICE).bfloat16()
         y = transpose.transposed(x)
         assert y.is_contiguous() and torch.equal(y, x.T)
+        torch.library.opcheck(transpose.transposed, (x.float().requires_grad_(),))
 
     def test_gradients_of_tokens(self, monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.importorskip("triton", reason="needs Triton")
@@ -70,3 +71,10 @@ class TestTransposed:
         for a, b in zip(*results, strict=True):
             assert relative_error(a, b) < 1e-6
         assert results[1][1].is_contiguous()
+
+    def test_second_derivatives(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        pytest.importorskip("triton", reason="needs Triton")
+        monkeypatch.setattr(circulant, "_in_tokens", lambda x: x.stride(1) == 1)
+        x = torch.randn(2, 5, 3, dtype=torch.float64, device=DEVICE, requires_grad=True)
+        h = torch.randn(3, 6, dtype=torch.float64, device=DEVICE, requires_grad=True)
+        assert torch.autograd.gradgradcheck(lambda x, h: circulant_conv(x.transpose(1, 2), h), (x, h))

@@ -1,5 +1,6 @@
 """Image classification from files: order, shares, resumption, what is wrong."""
 
+import pickle
 from pathlib import Path
 
 import pytest
@@ -7,9 +8,11 @@ import torch
 from helpers import imagenet_folder, plain_transform
 from PIL import Image
 
+from orchid.recipes import get_recipe
 from orchid.tasks import image_files
-from orchid.tasks.image_files import ImageFilesConfig, ImageFilesTask
+from orchid.tasks.image_files import Augmented, ImageFilesConfig, ImageFilesTask
 from orchid.tasks.vision import ViTConfig
+from orchid.train.engine import Engine
 
 
 @pytest.fixture(autouse=True)
@@ -56,6 +59,62 @@ def test_evaluation_counts_the_first_and_the_first_five(tmp_path: Path) -> None:
             return torch.arange(7.0).expand(len(images), -1)  # the last class first, the first two never
 
     assert own.evaluate(Fixed(), "cpu") == pytest.approx({"test/accuracy": 1 / 7, "test/top5": 5 / 7})
+
+
+def test_processes_evaluate_alike_and_count_no_image_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sharded models gather in every forward pass: all processes need as many of them, of as many images."""
+    own = task(imagenet_folder(tmp_path, classes=1, images=7), evaluated=2)
+    passes: list[list[int]] = []
+
+    class Counting(torch.nn.Module):
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            passes[-1].append(len(images))
+            return torch.ones(len(images), 1)
+
+    counted = []
+    for rank in range(3):
+        passes.append([])
+        monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+        monkeypatch.setattr(torch.distributed, "get_rank", lambda own=rank: own)
+        monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 3)
+        monkeypatch.setattr(torch.distributed, "all_reduce", lambda right: counted.append(int(right[0])))
+        own.evaluate(Counting(), "cpu")
+    assert passes == [[2, 1]] * 3
+    assert counted == [3, 2, 2]
+
+
+def test_workers_can_be_sent_the_pipeline() -> None:
+    pipeline = Augmented(str, str, str, 0.5, len)
+    assert pickle.loads(pickle.dumps(pipeline))("abc") == 3
+
+
+def test_readers_that_end_with_the_run_take_nothing_from_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal to the group ends them before the engine asks for its next batch."""
+    experiment = get_recipe("vision/imagenet-b-p16").tiny()
+    experiment.task.data, experiment.task.workers = str(imagenet_folder(tmp_path / "images")), 0
+    engine = Engine(experiment, tmp_path / "run", cpu=True)
+    share = ImageFilesTask.train_share
+
+    def ended(own: ImageFilesTask, index: int, *given: object) -> tuple[torch.Tensor, ...]:
+        if index == 2:
+            if stopped:
+                engine.stopper.reason = "termination"
+            raise RuntimeError("DataLoader worker exited unexpectedly")
+        return share(own, index, *given)
+
+    monkeypatch.setattr(ImageFilesTask, "train_share", ended)
+    stopped = True
+    outcome = engine.train()
+    assert (outcome.step, outcome.result) == (2, None)
+    stopped = False
+    with pytest.raises(RuntimeError, match="exited unexpectedly"):
+        Engine(experiment, tmp_path / "run", cpu=True, resume=True).train()
+
+
+@pytest.mark.parametrize("setting", [{"crop": 0.0}, {"evaluated": 0}, {"mixup": -1.0}, {"augmix": 1.5}])
+def test_wrong_settings(setting: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=f"task.{next(iter(setting))}"):
+        ImageFilesConfig(**setting).build(ViTConfig(), seed=0)
 
 
 def test_what_is_wrong_is_named(tmp_path: Path) -> None:

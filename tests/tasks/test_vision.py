@@ -8,16 +8,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from helpers import cifar_folder, imagenette_folder
 from PIL import Image
 from typer.testing import CliRunner
 
 from orchid.cli import app
+from orchid.recipes import get_recipe
 from orchid.tasks.augment import cropped_and_flipped, erased, mixed, normalised
 from orchid.tasks.cifar import load_cifar10
+from orchid.tasks.image_files import ImageFilesConfig
 from orchid.tasks.image_folder import read_folder
 from orchid.tasks.imagenette import load_imagenette
-from orchid.tasks.vision import IMAGE_SETS, ImageConfig, ViTConfig
+from orchid.tasks.vision import IMAGE_SETS, ImageConfig, ImageTask, ViTConfig
+from orchid.train.engine import Engine
 
 
 class TestFiles:
@@ -162,9 +166,48 @@ class TestTask:
         batch = task.train_batch(0, 8, "cpu")
         loss, count = task.loss(task.build_model(), batch)
         assert len(batch) == 4 and count == 8 and torch.isfinite(loss)
-        images, labels, _, _ = batch
-        own, _ = task.loss(task.build_model(), (images, labels, labels, torch.rand(8)))
-        assert own > 0
+
+    @pytest.mark.parametrize("kind", ["held", "files"])
+    def test_the_share_weighs_ones_own_label(self, kind: str) -> None:
+        config = ImageConfig() if kind == "held" else ImageFilesConfig()
+        task = config.build(ViTConfig(), seed=0)
+        logits, labels, others = torch.randn(5, 10), torch.randint(10, (5,)), torch.randint(10, (5,))
+        model = torch.nn.Module()
+        model.forward = lambda images: logits
+        own, theirs = (F.cross_entropy(logits, y, reduction="sum", label_smoothing=0.1) for y in (labels, others))
+        for share, expected in ((1.0, own), (0.0, theirs), (0.3, 0.3 * own + 0.7 * theirs)):
+            loss, count = task.loss(model, (logits, labels, others, torch.full((5,), share)))
+            torch.testing.assert_close(loss, expected)
+            assert count == 5
+
+    @pytest.mark.parametrize("setting", [{"mixup": -1.0}, {"erasing": 1.5}, {"valid_images": 0}])
+    def test_wrong_settings(self, setting: dict[str, float]) -> None:
+        with pytest.raises(ValueError, match=f"task.{next(iter(setting))}"):
+            ImageConfig(**setting).build(ViTConfig(), seed=0)
+
+    def test_nothing_left_to_train_on(self, tmp_path: Path) -> None:
+        config = ImageConfig(data=str(cifar_folder(tmp_path)), held_out="valid", valid_images=100)
+        with pytest.raises(ValueError, match="are all of 100 images"):
+            config.build(ViTConfig(), seed=0).data("cpu")
+
+
+def test_a_run_that_changes_its_options_changes_no_recipe() -> None:
+    for name in ("vision/imagenet-b-p16", "vision/cifar10-s-cc-p2"):
+        experiment = get_recipe(name).build()
+        experiment.model.options["kernel_size"] = 77
+        assert get_recipe(name).build().model.options.get("kernel_size") != 77
+
+
+def test_pictures_that_fail_take_nothing_from_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("no room")
+
+    monkeypatch.setattr(ImageTask, "draw", fail)
+    experiment = get_recipe("vision/cifar10-s-p4").tiny()
+    experiment.task.data = str(cifar_folder(tmp_path / "cifar"))
+    with pytest.warns(UserWarning, match="could not be drawn: no room"):
+        outcome = Engine(experiment, tmp_path / "run", cpu=True).train()
+    assert outcome.result is not None and (tmp_path / "run" / "result.json").is_file()
 
 
 class TestOwnImages:
@@ -188,6 +231,15 @@ class TestOwnImages:
         assert lines[0] == "file\tprediction\tlabel"
         assert [line.split("\t")[0::2] for line in lines[1:]] == [["Truck/a.png", "truck"], ["cat/a.png", "cat"]]
         assert (run / "own_predictions.png").is_file()
+
+    def test_photos_stand_upright(self, tmp_path: Path) -> None:
+        image = Image.new("RGB", (16, 16), "red")
+        image.paste((0, 0, 255), (0, 0, 16, 8))  # blue above red, stored upside down
+        exif = Image.Exif()
+        exif[0x0112] = 3
+        image.save(tmp_path / "photo.png", exif=exif)
+        pixels = read_folder(tmp_path, ("cat",), 16).images[0]
+        assert pixels[0, 0, 0] == 255 and pixels[2, -1, 0] == 255
 
     def test_without_classes(self, tmp_path: Path) -> None:
         run, own = self.trained(tmp_path), tmp_path / "own"

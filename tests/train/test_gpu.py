@@ -50,7 +50,7 @@ def test_resume_of_a_replayed_run(tmp_path: Path) -> None:
     Engine(experiment(graph=True), tmp_path / "whole").train()
     first = Engine(experiment(graph=True), tmp_path / "cut")
     while first.step < 8:
-        first._after_step(first.take_step(), _Silent())
+        first._after_step(first.take_step(first.pieces()), _Silent())
     Engine(experiment(graph=True), tmp_path / "cut", resume=True).train()
     assert_same_losses(tmp_path / "whole", tmp_path / "cut")
 

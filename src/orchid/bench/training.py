@@ -48,9 +48,9 @@ def _time_recipe(name: str, settings: list[str], *, cpu: bool, tiny: bool) -> tu
     with tempfile.TemporaryDirectory() as folder:
         engine = Engine(experiment, Path(folder) / "run", cpu=cpu)
         for _ in range(WARMUP):
-            engine.take_step()
+            engine.take_step(engine.pieces())
         device = engine.accelerator.device
-        step_ms = _milliseconds(engine.take_step, device)
+        step_ms = _milliseconds(lambda: engine.take_step(engine.pieces()), device)
         batch_ms = _milliseconds(engine.pieces, device)
     config = experiment.to_dict()
     row = {"recipe": name, "task": config["task"], "train": config["train"], "step_ms": step_ms, "batch_ms": batch_ms}

@@ -50,7 +50,9 @@ class OrchidBlock(nn.Module):
         else:
             self.mixer = mixer
         self.mlp_norm = nn.LayerNorm(d_model)
-        self.mlp = MLP(d_model, kind=mlp, blocks=blocks, expansion=expansion, dropout=dropout)
+        # a mixer that is told to stay without kernels has the MLP do the same
+        backend = "torch" if getattr(self.mixer, "backend", None) == "torch" else "auto"
+        self.mlp = MLP(d_model, kind=mlp, blocks=blocks, expansion=expansion, dropout=dropout, backend=backend)
         self.dropout = nn.Dropout(check_fraction("dropout", dropout))
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:

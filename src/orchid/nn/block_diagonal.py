@@ -10,6 +10,7 @@ from orchid.ops.checks import check_at_least, check_choice, check_fraction
 from orchid.ops.kernels.launch import TRITON, hooked, transformed
 
 MLPS = ("plain", "gated")
+BACKENDS = ("auto", "torch")
 
 
 class BlockDiagonalLinear(nn.Module):
@@ -71,12 +72,21 @@ class MLP(nn.Module):
         blocks: blocks on the diagonal of every matrix; 1 is dense.
         expansion: hidden size over d_model.
         dropout: on the hidden layer.
+        backend: "auto" takes kernels for block-diagonal matrices on a CUDA device, "torch" never does.
     """
 
     def __init__(
-        self, d_model: int, *, kind: str = "plain", blocks: int = 1, expansion: int = 4, dropout: float = 0.0
+        self,
+        d_model: int,
+        *,
+        kind: str = "plain",
+        blocks: int = 1,
+        expansion: int = 4,
+        dropout: float = 0.0,
+        backend: str = "auto",
     ) -> None:
         super().__init__()
+        self.backend = check_choice("backend", backend, BACKENDS)
         self.kind, self.d_model = check_choice("mlp", kind, MLPS), d_model
         hidden = check_at_least("expansion", expansion, 1) * d_model
         self.up = _linear(d_model, hidden, blocks)
@@ -96,12 +106,14 @@ class MLP(nn.Module):
     def _fused(self, x: Tensor) -> bool:
         """Return whether the kernels take this input: block diagonal, on a GPU, nothing watching the layers inside."""
         return (
-            x.is_cuda
+            self.backend == "auto"
+            and x.is_cuda
             and x.dtype != torch.float64
             and x.shape[-1] == self.d_model
             and all(type(layer) is BlockDiagonalLinear and layer.bias is not None for layer in self._layers())
             and TRITON
-            and (torch.compiler.is_compiling() or not (transformed() or any(map(hooked, self._layers()))))
+            and not any(hooked(layer) for layer in self._layers())
+            and (torch.compiler.is_compiling() or not transformed())
         )
 
     def _by_blocks(self, x: Tensor) -> Tensor:

@@ -30,6 +30,20 @@ def check_fraction(name: str, value: float) -> float:
     return value
 
 
+def check_share(name: str, value: float) -> float:
+    """Return ``value`` if it lies in [0, 1]: a share of a whole, or all of it."""
+    if not isinstance(value, Real) or not 0.0 <= value <= 1.0:
+        raise ValueError(f"{name}={value!r} must lie in [0, 1]")
+    return value
+
+
+def check_positive_or_zero(name: str, value: float) -> float:
+    """Return ``value`` if it is a number of at least 0."""
+    if not isinstance(value, Real) or not value >= 0.0:
+        raise ValueError(f"{name}={value!r} must not be negative")
+    return value
+
+
 def check_flag(name: str, value: bool) -> bool:
     """Return ``value`` if it is True or False, and not merely true or false."""
     if not isinstance(value, bool):

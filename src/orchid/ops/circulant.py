@@ -45,7 +45,8 @@ class _CirculantConv(torch.autograd.Function):
 
 def _in_tokens(x: Tensor) -> bool:
     """Return whether x (B, D, L) is stored token by token, on a device that turns it by a kernel."""
-    return x.is_cuda and TRITON and x.transpose(1, 2).is_contiguous() and not transformed()
+    alone = torch.compiler.is_compiling() or not transformed()
+    return x.is_cuda and TRITON and x.transpose(1, 2).is_contiguous() and alone
 
 
 def _by_channel(x: Tensor) -> Tensor:

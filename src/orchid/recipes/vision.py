@@ -1,6 +1,7 @@
 """Section 4.3: Orchid-ViT and its baselines on CIFAR-10, at every patch size, on Imagenette and
 ImageNet-1k."""
 
+import copy
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -67,24 +68,28 @@ def _training(steps: int, batch_size: int, rate: float, warmup: int, schedule: s
     )
 
 
+def _model(settings: dict[str, Any]) -> ViTConfig:
+    return ViTConfig(**copy.deepcopy(settings))  # a run may change its own
+
+
 def _cifar10(name: str, model: dict[str, Any], paper: float | None, *, to_the_letter: bool) -> Experiment:
     rate, schedule, epochs = (1e-3, "constant", PAPER_EPOCHS) if to_the_letter else (2e-3, "cosine", EPOCHS)
     train = _training(epochs * IMAGES // BATCH, BATCH, rate, 500, schedule)
     measured = {} if paper is None else {"test/accuracy": paper}
-    return Experiment(recipe=name, task=ImageConfig(), model=ViTConfig(**model), train=train, paper=measured)
+    return Experiment(recipe=name, task=ImageConfig(), model=_model(model), train=train, paper=measured)
 
 
 def _imagenette(name: str, model: dict[str, Any]) -> Experiment:
     train = _training(IMAGENETTE_EPOCHS * IMAGENETTE_IMAGES // IMAGENETTE_BATCH, IMAGENETTE_BATCH, 1e-3, 200, "cosine")
     task = ImageConfig(images="imagenette", valid_images=1000, margin=12, erasing=0.25, mixup=0.2, cutmix=1.0)
-    return Experiment(recipe=name, task=task, model=ViTConfig(**model), train=train)
+    return Experiment(recipe=name, task=task, model=_model(model), train=train)
 
 
 def _imagenet(name: str, model: dict[str, Any], paper: float) -> Experiment:
     train = _training(IMAGENET_STEPS, 1024, 1e-3, IMAGENET_STEPS // 30, "cosine")
     train.graph, train.log_every, train.checkpoint_every = False, 50, IMAGENET_STEPS // 300
     train.evaluate_every = IMAGENET_STEPS // 30
-    config = ViTConfig(patch_size=16, d_model=768, depth=12, **model)
+    config = _model({"patch_size": 16, "d_model": 768, "depth": 12, **model})
     return Experiment(recipe=name, task=ImageFilesConfig(), model=config, train=train, paper={"test/accuracy": paper})
 
 

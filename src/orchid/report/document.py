@@ -124,8 +124,7 @@ def _summary(results: Results) -> str:
     demo = [run for run in results.runs if run["recipe"].startswith("recall/demo-")]
     drawn = [benchmark for benchmark in results.benchmarks if is_drawn(benchmark)]
     runtime = [f"{runtime_table(benchmark, ('orchid', 'triton'))}\n\n{_picture()}" for benchmark in drawn]
-    cifar10 = [run for run in results.vision if run["recipe"].startswith("vision/cifar10-")]
-    images = image_table(cifar10, "cifar10", whole=False)
+    images = image_table(results.vision, "cifar10", whole=False)
     tables = [vocabulary_table(results.runs), length_table(results.runs), demo_table(demo)]
     return "\n\n".join(table for table in [*tables, *runtime, mlm_table(results.mlm), images] if table)
 

@@ -26,7 +26,7 @@ def evaluate_folder(engine: Engine, folder: Path) -> dict[str, float]:
 
     task = engine.task
     if not isinstance(task, ImageTask):
-        raise ValueError(f"--data takes a model of images; {engine.folder.path} holds {engine.experiment.recipe}")
+        raise ValueError(f"--data takes a model of CIFAR-10 or Imagenette, not {engine.experiment.recipe}")
     own = read_folder(folder, task.set.classes, task.set.side)
     with engine.accelerator.autocast():
         return task.evaluate_own(engine.model, engine.accelerator.device, own, engine.folder.path)

@@ -4,6 +4,7 @@ import io
 import pickle
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -91,5 +92,5 @@ def _read_packed(path: Path) -> tuple[np.ndarray, np.ndarray]:
             names = sorted(name for name in data.files if name.startswith("strip_"))
             strips = [np.asarray(Image.open(io.BytesIO(data[name].tobytes())).convert("RGB")) for name in names]
             return np.concatenate([strip.reshape(-1, SIDE, SIDE, 3) for strip in strips]), data["labels"]
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, BadZipFile) as error:
         raise ValueError(f"{path} cannot be read ({error})") from None

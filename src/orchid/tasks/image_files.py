@@ -1,10 +1,12 @@
 """Image classification from files, too many for a device: ImageNet, FOLDER/train/CLASS/image and FOLDER/val.
 
 Files are decoded and augmented by worker processes through timm's pipeline (extra ``vision``); what an image is turned
-into is decided by the seed, the step and its place in the batch alone: a resumed run goes on as if it had not stopped.
+into is decided by the seed, the step and its place in the batch: a run resumed on as many processes goes on as if it
+had not stopped.
 """
 
 import random
+import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from orchid.ops.checks import check_at_least, check_fraction
+from orchid.ops.checks import check_at_least, check_fraction, check_positive_or_zero, check_share
 from orchid.tasks.augment import mixed, mixed_cross_entropy
 from orchid.tasks.image_folder import SUFFIXES
 from orchid.tasks.seeds import EpochOrder, generator_seed
@@ -31,7 +33,7 @@ class Files:
     """Paths and labels, classes in the order of their folders' names."""
 
     classes: tuple[str, ...]
-    paths: list[Path]
+    paths: list[str]
     labels: list[int]
 
 
@@ -39,11 +41,11 @@ def list_files(folder: Path) -> Files:
     """Return the images of FOLDER/CLASS; a folder without any is an error."""
     if not folder.is_dir():
         raise ValueError(f"{folder} is not a folder of classes")
-    paths: list[Path] = []
+    paths: list[str] = []
     labels: list[int] = []
     classes = sorted(path.name for path in folder.iterdir() if path.is_dir())
     for number, name in enumerate(classes):
-        found = sorted(p for p in (folder / name).iterdir() if p.suffix.lower() in SUFFIXES)
+        found = sorted(str(p) for p in (folder / name).iterdir() if p.suffix.lower() in SUFFIXES)
         if not found:
             raise ValueError(f"{folder / name} has no images ({', '.join(SUFFIXES)})")
         paths += found
@@ -82,8 +84,14 @@ class ImageFilesTask:
     def __init__(self, config: "ImageFilesConfig", model: ViTConfig, seed: int) -> None:
         check_at_least("task.image_size", config.image_size, 1)
         check_at_least("task.workers", config.workers, 0)
-        for name in ("label_smoothing", "erasing", "augmix", "crop"):
-            check_fraction(f"task.{name}", getattr(config, name))
+        check_at_least("task.evaluated", config.evaluated, 1)
+        check_fraction("task.label_smoothing", config.label_smoothing)
+        for name in ("erasing", "augmix", "crop"):
+            check_share(f"task.{name}", getattr(config, name))
+        for name in ("mixup", "cutmix"):
+            check_positive_or_zero(f"task.{name}", getattr(config, name))
+        if not config.crop:
+            raise ValueError("task.crop=0 leaves nothing of an image")
         self.config, self.model, self.seed = config, model, seed
         self._files: dict[str, Files] | None = None
         self._stream: tuple[int, Iterator[tuple[Tensor, Tensor]]] | None = None
@@ -138,8 +146,14 @@ class ImageFilesTask:
 
     def _loader(self, data: Decoded, batches: Any) -> DataLoader[tuple[Tensor, int]]:
         workers = self.config.workers
-        pinned = torch.cuda.is_available()
-        return DataLoader(data, batch_sampler=batches, num_workers=workers, pin_memory=pinned)
+        return DataLoader(
+            data,
+            batch_sampler=batches,
+            num_workers=workers,
+            pin_memory=torch.cuda.is_available(),
+            prefetch_factor=1 if workers else None,  # a batch is large, and every worker holds one
+            worker_init_fn=_outlive_interrupts,
+        )
 
     def loss(self, model: nn.Module, batch: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
         """Return the summed cross-entropy with smoothed, mixed labels, and the number of images."""
@@ -153,16 +167,20 @@ class ImageFilesTask:
         files = self.files()["test"]
         parallel = torch.distributed.is_available() and torch.distributed.is_initialized()
         rank, ranks = (torch.distributed.get_rank(), torch.distributed.get_world_size()) if parallel else (0, 1)
-        own = [(number, 0) for number in range(rank, len(files.paths), ranks)]
-        batches = [own[i : i + self.config.evaluated] for i in range(0, len(own), self.config.evaluated)]
+        count, size = len(files.paths), self.config.evaluated
+        # Every process runs as many batches, of as many images: sharded models gather in each. Repeats do not count.
+        places = torch.arange(-(-count // ranks)) * ranks + rank
+        counted = (places < count).split(size)
+        batches = [[(place, 0) for place in part.tolist()] for part in (places % count).split(size)]
         right = torch.zeros(2, dtype=torch.int64, device=device)
-        for images, labels in self._loader(Decoded(files, evaluation_transform(self.config)), batches):
+        loader = self._loader(Decoded(files, evaluation_transform(self.config)), batches)
+        for (images, labels), counts in zip(loader, counted, strict=True):
             best = model(images.to(device)).topk(min(5, len(files.classes)), dim=-1).indices
-            hits = best == labels.to(device)[:, None]
+            hits = (best == labels.to(device)[:, None]) & counts.to(device)[:, None]
             right += torch.stack((hits[:, 0].sum(), hits.sum()))
         if parallel:
             torch.distributed.all_reduce(right)
-        first, five = (right / len(files.paths)).tolist()
+        first, five = (right / count).tolist()
         return {"test/accuracy": first, "test/top5": five}
 
 
@@ -171,10 +189,31 @@ def _item_seed(seed: int, place: int) -> int:
     return (seed * 0x9E3779B1 + place * 0x85EBCA77) % 2**32
 
 
+def _outlive_interrupts(worker: int) -> None:
+    """Let the training process decide what Ctrl-C means: it needs its workers for the step under way."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+@dataclass
+class Augmented:
+    """Crop and flip, one of two policies, then the tensor; a class, so that any kind of worker can be sent it."""
+
+    crop: Callable[[Any], Any]
+    policy: Callable[[Any], Any]
+    other: Callable[[Any], Any]
+    share: float  # of the images that the other policy is applied to
+    finish: Callable[[Any], Tensor]
+
+    def __call__(self, image: Any) -> Tensor:
+        """Return the tensor of an image."""
+        chosen = self.other if random.random() < self.share else self.policy
+        return self.finish(chosen(self.crop(image)))
+
+
 def training_transform(config: "ImageFilesConfig") -> Callable[[Any], Tensor]:
     """Return timm's training pipeline: random crop and flip, RandAugment or AugMix, erasing."""
     create_transform, augment_and_mix_transform = _timm()
-    first, second, last = create_transform(
+    crop, policy, finish = create_transform(
         config.image_size,
         is_training=True,
         separate=True,
@@ -187,12 +226,7 @@ def training_transform(config: "ImageFilesConfig") -> Callable[[Any], Tensor]:
     )
     middle = tuple(round(255 * value) for value in MEAN)
     mix = augment_and_mix_transform("augmix-m3-w3", {"translate_pct": 0.3, "img_mean": middle})
-
-    def transform(image: Any) -> Tensor:
-        image = first(image)
-        return last(mix(image) if random.random() < config.augmix else second(image))
-
-    return transform
+    return Augmented(crop, policy, mix, config.augmix, finish)
 
 
 def evaluation_transform(config: "ImageFilesConfig") -> Callable[[Any], Tensor]:

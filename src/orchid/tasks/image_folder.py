@@ -49,12 +49,12 @@ def _images(folder: Path) -> list[Path]:
 
 
 def _read(path: Path, side: int) -> Tensor:
-    from PIL import Image
+    from PIL import Image, ImageOps
 
     try:
         with Image.open(path) as file:
-            image = file.convert("RGB")
-    except (OSError, ValueError) as error:
+            image = ImageOps.exif_transpose(file).convert("RGB")  # cameras store how they were held
+    except (OSError, ValueError, Image.DecompressionBombError) as error:
         raise ValueError(f"{path} cannot be read ({error})") from None
     scale = side / min(image.size)
     width, height = (max(side, round(size * scale)) for size in image.size)

@@ -2,6 +2,7 @@
 
 import io
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -32,7 +33,7 @@ def load_imagenette(folder: Path, split: str) -> tuple[Tensor, Tensor]:
     try:
         with np.load(path, allow_pickle=False) as file:
             data, offsets, labels = file["data"], file["offsets"].astype(np.int64), file["labels"].astype(np.int64)
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, BadZipFile) as error:
         raise ValueError(f"{path} cannot be read ({error})") from None
     if labels.size != offsets.size - 1 or labels.max(initial=0) >= len(CLASSES):
         raise ValueError(f"{path}: its labels do not fit its {offsets.size - 1} images")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from orchid.models.vit import OrchidViT
-from orchid.ops.checks import check_at_least, check_choice, check_fraction
+from orchid.ops.checks import check_at_least, check_choice, check_fraction, check_positive_or_zero, check_share
 from orchid.tasks import cifar, imagenette
 from orchid.tasks.augment import cropped_and_flipped, erased, mixed, mixed_cross_entropy, normalised
 from orchid.tasks.image_folder import OwnImages
@@ -53,10 +53,11 @@ class ImageTask:
         self.set = IMAGE_SETS[check_choice("task.images", config.images, IMAGE_SETS)]
         check_choice("task.held_out", config.held_out, HELD_OUT)
         check_at_least("task.margin", config.margin, 0)
-        for name in ("label_smoothing", "erasing"):
-            check_fraction(f"task.{name}", getattr(config, name))
-        if config.mixup < 0 or config.cutmix < 0:
-            raise ValueError(f"task.mixup={config.mixup} and task.cutmix={config.cutmix} must not be negative")
+        check_at_least("task.valid_images", config.valid_images, 1)
+        check_fraction("task.label_smoothing", config.label_smoothing)
+        check_share("task.erasing", config.erasing)
+        for name in ("mixup", "cutmix"):
+            check_positive_or_zero(f"task.{name}", getattr(config, name))
         self.config, self.model, self.seed = config, model, seed
         self._data: dict[str, tuple[Tensor, Tensor]] | None = None
         self._order: EpochOrder | None = None
@@ -73,6 +74,8 @@ class ImageTask:
             folder = Path(self.config.data)
             images, labels = self.set.load(folder, "train")
             if self.config.held_out == "valid":
+                if self.config.valid_images >= len(images):
+                    raise ValueError(f"task.valid_images={self.config.valid_images} are all of {len(images)} images")
                 generator = torch.Generator().manual_seed(0)  # the same for all seeds
                 held, kept = torch.randperm(len(images), generator=generator).tensor_split([self.config.valid_images])
                 parts = {"train": (images[kept], labels[kept]), "valid": (images[held], labels[held])}

@@ -2,6 +2,7 @@
 
 import math
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -124,7 +125,14 @@ class Engine:
         result = None
         with Progress(self.experiment, self.step, main) as progress, self.stopper:
             while self.step < self.config.steps and not self._stop_requested():
-                loss = self.take_step()
+                try:
+                    pieces = self.pieces()
+                except RuntimeError:
+                    # A signal to a group of processes ends a task's readers too: the last whole step is kept.
+                    if self.accelerator.num_processes > 1 or not self.stopper.requested():
+                        raise
+                    break
+                loss = self.take_step(pieces)
                 self.seconds = time.monotonic() - began
                 self._after_step(loss, progress)
             if self.board is not None:
@@ -145,11 +153,11 @@ class Engine:
             self.stopper.reason = "another process"
         return stop
 
-    def take_step(self) -> Tensor:
-        """Take one optimizer step and return its mean loss."""
+    def take_step(self, pieces: Pieces) -> Tensor:
+        """Take one optimizer step on what ``pieces`` returned, and return its mean loss."""
         set_learning_rate(self.optimizer, learning_rate(self.config, self.step))
         self.model.train()
-        loss = self.update(self.pieces())
+        loss = self.update(pieces)
         self.step += 1
         return loss
 
@@ -315,11 +323,19 @@ class Engine:
         if self.accelerator.is_main_process:
             save_tensors(self.folder.model, weights, {"step": self.step})
             draw_curves(self.folder)
-            if isinstance(self.task, Pictured) and self.accelerator.num_processes == 1:
-                with self._evaluating():
-                    self.task.draw(self.model, self.accelerator.device, self.folder.path)
             write_json(self.folder.result, result)
+            self._draw()
         return result
+
+    def _draw(self) -> None:
+        """Draw the task's pictures; what goes wrong there takes nothing from a finished run."""
+        if not isinstance(self.task, Pictured) or self.accelerator.num_processes > 1:
+            return
+        try:
+            with self._evaluating():
+                self.task.draw(self.model, self.accelerator.device, self.folder.path)
+        except (OSError, RuntimeError, ValueError) as error:
+            warnings.warn(f"the run is finished; its pictures could not be drawn: {error}", stacklevel=2)
 
 
 def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

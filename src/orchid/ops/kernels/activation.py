@@ -12,7 +12,7 @@ DENSITY = tl.constexpr(0.3989422804014327)
 def _tile(size, width, ROWS: tl.constexpr, COLUMNS: tl.constexpr, row):
     """Return offsets, columns and what is inside of the tile that starts at a row of a block (size, width)."""
     t = row + tl.arange(0, ROWS)[:, None]
-    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)[None, :]
+    column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)[None, :]
     block = tl.program_id(2).to(tl.int64)
     inside = (t < size) & (column < width)
     return block * size * width + t.to(tl.int64) * width + column, block * width + column, inside
@@ -29,7 +29,7 @@ def activation_kernel(
     u, u_bias, g, g_bias, out, size, width, GATED: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr
 ):
     """Write gelu(u + u_bias), times g + g_bias where GATED; all (blocks, size, width), biases (blocks, width)."""
-    at, column, inside = _tile(size, width, ROWS, COLUMNS, tl.program_id(1) * ROWS)
+    at, column, inside = _tile(size, width, ROWS, COLUMNS, tl.program_id(0) * ROWS)
     x = _values(u, u_bias, at, column, inside, width)
     y = 0.5 * x * (1.0 + tl.erf(x * SQRT_HALF))
     if GATED:
@@ -44,7 +44,7 @@ def activation_grad_kernel(
 ):  # fmt: skip
     """Write du and dg, and their sums over the rows a program goes through, (parts, blocks, width)."""
     u_sum, g_sum = tl.zeros((ROWS, COLUMNS), tl.float32), tl.zeros((ROWS, COLUMNS), tl.float32)
-    part = tl.program_id(1)
+    part = tl.program_id(0)
     for step in range(steps):
         at, column, inside = _tile(size, width, ROWS, COLUMNS, (part * steps + step) * ROWS)
         x = _values(u, u_bias, at, column, inside, width)
@@ -59,7 +59,7 @@ def activation_grad_kernel(
         u_grad = grad * slope
         tl.store(du + at, u_grad.to(du.dtype.element_ty), mask=inside)
         u_sum += tl.where(inside, u_grad, 0.0)
-    own = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    own = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     target = (part * tl.num_programs(2) + tl.program_id(2)) * width + own
     tl.store(u_sums + target, tl.sum(u_sum, axis=0), mask=own < width)
     if GATED:

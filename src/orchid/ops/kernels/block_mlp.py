@@ -49,7 +49,7 @@ def _hidden(
         u = torch.bmm(by_token, up.transpose(1, 2))
         g = u.new_empty(0) if gate is None else torch.bmm(by_token, gate.transpose(1, 2))
         out, (blocks, size, width) = torch.empty_like(u), u.shape
-        activation_kernel[(triton.cdiv(width, COLUMNS), triton.cdiv(size, ROWS), blocks)](
+        activation_kernel[(triton.cdiv(size, ROWS), triton.cdiv(width, COLUMNS), blocks)](
             u, up_bias, g, up_bias if gate_bias is None else gate_bias, out, size, width,
             GATED=gate is not None, ROWS=ROWS, COLUMNS=COLUMNS,
         )  # fmt: skip
@@ -74,7 +74,7 @@ def _hidden_backward(
     parts = triton.cdiv(rows, steps)
     sums = u.new_empty((1 + gated, parts, blocks, width), dtype=torch.float32)
     with on_device_of(x), full_precision(x):
-        activation_grad_kernel[(columns, parts, blocks)](
+        activation_grad_kernel[(parts, columns, blocks)](
             dy.contiguous(), u, up_bias, g, up_bias if gate_bias is None else gate_bias, du, dg, sums[0], sums[-1],
             size, width, steps, GATED=gated, ROWS=ROWS, COLUMNS=COLUMNS,
         )  # fmt: skip
@@ -96,10 +96,13 @@ def _(dy, x, up, up_bias, gate, gate_bias, u, g):  # type: ignore[no-untyped-def
 
 
 def _keep_hidden(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+    ctx.set_materialize_grads(False)  # u and g have no gradients of their own
     ctx.save_for_backward(*inputs, *output[1:])
 
 
-def _back_from_hidden(ctx: Any, dy: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+def _back_from_hidden(ctx: Any, dy: Tensor | None, *_: Tensor | None) -> tuple[Tensor | None, ...]:
+    if dy is None:
+        return (None,) * 5
     dx, dup, dup_bias, dgate, dgate_bias = _hidden_backward(dy, *ctx.saved_tensors)
     gated = ctx.saved_tensors[3] is not None
     return dx, dup, dup_bias, dgate if gated else None, dgate_bias if gated else None
@@ -110,7 +113,8 @@ _hidden.register_autograd(_back_from_hidden, setup_context=_keep_hidden)
 
 @torch.library.custom_op("orchid::from_blocks", mutates_args=())
 def _from_blocks(hidden: Tensor, down: Tensor, bias: Tensor) -> Tensor:
-    y = bias.to(hidden.dtype).expand(hidden.shape[1], -1).contiguous()
+    y = hidden.new_empty(hidden.shape[1], bias.shape[0])
+    y.copy_(bias)  # a copy whatever the sizes: what follows adds to it in place
     with on_device_of(hidden), full_precision(hidden):
         _columns(y, down.shape[0]).baddbmm_(hidden, down.transpose(1, 2))
     return y

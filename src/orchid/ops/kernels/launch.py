@@ -28,5 +28,6 @@ def transformed() -> bool:
 
 
 def hooked(module: nn.Module) -> bool:
-    """Return whether a module has hooks on its forward pass, which the kernels would pass by."""
-    return bool(module._forward_hooks or module._forward_pre_hooks)
+    """Return whether something watches or replaces a module's passes, which the kernels would pass by."""
+    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
+    return any(len(own) > 0 for own in hooks) or "forward" in module.__dict__

@@ -155,11 +155,14 @@ def _(dy, p, u, pad, u_pad, offset, weight, bias, spatial, spectral, hidden, out
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     *tensors, n, period, padding, scale, decay = inputs
+    ctx.set_materialize_grads(False)  # the kept spectrum has no gradient of its own
     ctx.save_for_backward(*tensors, output[1])
     ctx.settings = (n, period, padding, scale, decay)
 
 
-def _backward(ctx: Any, dy: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+def _backward(ctx: Any, dy: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, ...]:
+    if dy is None:
+        return (None,) * 18
     saved = ctx.saved_tensors
     dp, du, *small, dhidden, doutput, ddelta = _mix_backward(dy, *saved, *ctx.settings)
     fixed = saved[-5] is None  # hidden, output, delta, static, kept

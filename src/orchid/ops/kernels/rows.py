@@ -9,11 +9,11 @@ import triton.language as tl
 
 
 @triton.jit
-def _tile(first, batch, PAIRS: tl.constexpr, BLOCK: tl.constexpr):
-    """Return the pairs, first channels, sample and positions of a program."""
-    pair = tl.program_id(2) * PAIRS + tl.arange(0, PAIRS)
-    t = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    return pair.to(tl.int64), tl.program_id(1).to(tl.int64), t
+def _tile(batch, PAIRS: tl.constexpr, BLOCK: tl.constexpr):
+    """Return the pairs, the sample and the positions of a program."""
+    pair = tl.program_id(1) * PAIRS + tl.arange(0, PAIRS)
+    block, b = tl.program_id(0) // batch, tl.program_id(0) % batch
+    return pair.to(tl.int64), b.to(tl.int64), block * BLOCK + tl.arange(0, BLOCK)
 
 
 @triton.jit
@@ -26,7 +26,7 @@ def _cells(rows, pair, b, t, batch, step):
 @triton.jit
 def _tokens(x, b, t, first, x_batch, x_time, PAIRS: tl.constexpr):
     """Return addresses (BLOCK, 2 PAIRS) of tokens' channels, and the channels."""
-    d = first + tl.program_id(2) * (2 * PAIRS) + tl.arange(0, 2 * PAIRS)
+    d = first + tl.program_id(1) * (2 * PAIRS) + tl.arange(0, 2 * PAIRS)
     return x + b * x_batch + t.to(tl.int64)[:, None] * x_time + d[None, :], d
 
 
@@ -35,7 +35,7 @@ def tokens_to_rows_kernel(
     x, rows, first, D, batch, length, n, step, x_batch, x_time, PAIRS: tl.constexpr, BLOCK: tl.constexpr
 ):
     """Write tokens x (B, L, D), contiguous along D, as rows, for the channels from ``first`` on."""
-    pair, b, t = _tile(first, batch, PAIRS, BLOCK)
+    pair, b, t = _tile(batch, PAIRS, BLOCK)
     at, d = _tokens(x, b, t, first, x_batch, x_time, PAIRS)
     values = tl.load(at, mask=(t < length)[:, None] & (d < D)[None, :], other=0.0).to(tl.float32)
     cells = tl.permute(tl.reshape(tl.trans(values), (PAIRS, 2, BLOCK)), (0, 2, 1))
@@ -48,7 +48,7 @@ def rows_to_tokens_kernel(
     rows, x, first, D, batch, length, step, x_batch, x_time, PAIRS: tl.constexpr, BLOCK: tl.constexpr
 ):
     """Write rows as tokens x (B, L, D): the reverse."""
-    pair, b, t = _tile(first, batch, PAIRS, BLOCK)
+    pair, b, t = _tile(batch, PAIRS, BLOCK)
     inside = (first + 2 * pair < D)[:, None, None] & (t < length)[None, :, None]
     cells = tl.load(_cells(rows, pair, b, t, batch, step), mask=inside, other=0.0)
     values = tl.trans(tl.reshape(tl.permute(cells, (0, 2, 1)), (2 * PAIRS, BLOCK)))
@@ -68,7 +68,7 @@ def channels_to_rows_kernel(
     x, rows, first, D, batch, length, n, step, x_batch, x_channel, PAIRS: tl.constexpr, BLOCK: tl.constexpr
 ):
     """Write channels x (B, D, L), contiguous along L, as rows."""
-    pair, b, t = _tile(first, batch, PAIRS, BLOCK)
+    pair, b, t = _tile(batch, PAIRS, BLOCK)
     even, odd = _both(x, b, t, first, pair, x_batch, x_channel)
     d, within = first + 2 * pair, (t < length)[None, :]
     real = tl.load(even, mask=(d < D)[:, None] & within, other=0.0).to(tl.float32)
@@ -83,7 +83,7 @@ def add_rows_kernel(
     PAIRS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Write y = x + rows, both (B, D, L), contiguous along L."""
-    pair, b, t = _tile(first, batch, PAIRS, BLOCK)
+    pair, b, t = _tile(batch, PAIRS, BLOCK)
     d, within = first + 2 * pair, (t < length)[None, :]
     inside = (d < D)[:, None] & within
     real, imaginary = tl.split(tl.load(_cells(rows, pair, b, t, batch, step), mask=inside[:, :, None], other=0.0))

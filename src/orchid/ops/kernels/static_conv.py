@@ -120,11 +120,14 @@ def _(dy, u, hidden, output, delta, kept, spectrum, n, decay):  # type: ignore[n
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     _, *tensors, n, decay = inputs
+    ctx.set_materialize_grads(False)  # the kept spectrum has no gradient of its own
     ctx.save_for_backward(*tensors, output[1])
     ctx.settings = (n, decay)
 
 
-def _back(ctx: Any, dy: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+def _back(ctx: Any, dy: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, ...]:
+    if dy is None:
+        return (None,) * 8
     du, dhidden, doutput, ddelta = _conv_backward(dy, *ctx.saved_tensors, *ctx.settings)
     grads = (None, None, None) if ctx.saved_tensors[1] is None else (dhidden, doutput, ddelta)
     return dy, du, *grads, None, None, None
@@ -161,5 +164,6 @@ def _static(kernel: Static, spectrum: Tensor, first: int, last: int) -> Tensor:
     return spectrum[first // 2 : (last + 1) // 2] if spectrum.numel() else static_spectra(kernel, first, last)
 
 
-def _grid(length: int, batch: int, channels: int) -> tuple[int, int, int]:
-    return triton.cdiv(length, TILE["BLOCK"]), batch, triton.cdiv(channels, 2 * TILE["PAIRS"])
+def _grid(length: int, batch: int, channels: int) -> tuple[int, int]:
+    """Return the programs of a launch; a batch may be larger than the second axis."""
+    return triton.cdiv(length, TILE["BLOCK"]) * batch, triton.cdiv(channels, 2 * TILE["PAIRS"])

@@ -13,7 +13,9 @@ TILE = 64
 @triton.jit
 def transpose_kernel(x, y, rows, columns, TILE: tl.constexpr):
     """Write y (columns, rows) of x (rows, columns)."""
-    row, column = tl.program_id(0) * TILE + tl.arange(0, TILE), tl.program_id(1) * TILE + tl.arange(0, TILE)
+    across = tl.cdiv(columns, TILE)
+    down = tl.program_id(0) // across
+    row, column = down * TILE + tl.arange(0, TILE), (tl.program_id(0) - down * across) * TILE + tl.arange(0, TILE)
     inside = (row < rows)[:, None] & (column < columns)[None, :]
     values = tl.load(x + row.to(tl.int64)[:, None] * columns + column[None, :], mask=inside, other=0.0)
     target = y + column.to(tl.int64)[:, None] * rows + row[None, :]
@@ -22,14 +24,17 @@ def transpose_kernel(x, y, rows, columns, TILE: tl.constexpr):
 
 @torch.library.custom_op("orchid::transposed", mutates_args=())
 def transposed(x: Tensor) -> Tensor:
-    """Return the transpose of a contiguous matrix, contiguous; it has no derivative of its own."""
+    """Return the transpose of a contiguous matrix, contiguous."""
     rows, columns = x.shape
     y = x.new_empty(columns, rows)
     with on_device_of(x):
-        transpose_kernel[(triton.cdiv(rows, TILE), triton.cdiv(columns, TILE))](x, y, rows, columns, TILE=TILE)
+        transpose_kernel[(triton.cdiv(rows, TILE) * triton.cdiv(columns, TILE),)](x, y, rows, columns, TILE=TILE)
     return y
 
 
 @transposed.register_fake
 def _(x: Tensor) -> Tensor:
     return x.new_empty(x.shape[1], x.shape[0])
+
+
+transposed.register_autograd(lambda ctx, dy: transposed(dy.contiguous()))
