@@ -144,8 +144,9 @@ class TestResidual:
         check(mixer, torch.randn(3, length, 5, device=DEVICE), mask, tolerance=2e-5)
 
     def test_half_precision_and_strided_input(self) -> None:
-        mixer = build(4, 300, residual_conv=True).bfloat16()
-        x = torch.randn(3, 4, 300, device=DEVICE).bfloat16()
+        n = 72 if DEVICE == "cpu" else 300  # on a GPU shorter ones are matrix products
+        mixer = build(4, n, residual_conv=True).bfloat16()
+        x = torch.randn(3, 4, n, device=DEVICE).bfloat16()
         assert_at_most_twice_as_far_off(mixer, x.transpose(1, 2))
 
     def test_frozen_and_recomputed_spectra(self, monkeypatch: pytest.MonkeyPatch) -> None:

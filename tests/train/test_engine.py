@@ -195,7 +195,7 @@ def test_weights_that_are_not_finite_are_never_written(tmp_path: Path) -> None:
     engine = Engine(experiment(log_every=100, evaluate_every=100), tmp_path, cpu=True)
 
     def spoil(*arguments: object, original=engine.take_step) -> torch.Tensor:
-        loss = original()
+        loss = original(*arguments)
         if engine.step == 6:
             engine.stopper.reason = "time limit"
             next(engine.model.parameters()).data[0] = float("nan")

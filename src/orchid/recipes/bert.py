@@ -54,7 +54,7 @@ def _pretraining(
 def _recipe(name: str, summary: str, build: Callable[[], Experiment], preset: str) -> Recipe:
     def tiny() -> Experiment:
         experiment = _pretraining(name, preset, TINY, steps=4, batch_size=8, every=2, length=16)
-        experiment.task.valid_rows = 8
+        experiment.task.valid_rows, experiment.task.short_share = 8, build().task.short_share
         experiment.train.precision = "no"
         return experiment
 
