@@ -9,8 +9,9 @@ INSTALLED := $(VENV)/.installed
 demo: install
 	$(BIN)/orchid demo --out runs/demo
 
+# One process a core, each with one thread: the tests are many and small.
 test: lint types
-	$(BIN)/pytest
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
 
 lint: install
 	$(BIN)/ruff check .
