@@ -121,6 +121,7 @@ def train(
         folder = out or Path("runs") / name / f"seed-{experiment.seed}"
         engine = Engine(experiment, folder, resume=resume, time_limit=time_limit, cpu=cpu, tensorboard=tensorboard)
         outcome = engine.train()
+        engine.close()
     console.quiet = int(os.environ.get("RANK", "0")) > 0  # one voice among many processes
     if outcome.result is None:
         leave_stopped(outcome, "the same command with --resume")

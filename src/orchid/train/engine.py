@@ -143,6 +143,12 @@ class Engine:
                 result = self._finish()
         return Outcome(self.folder.path, self.step, result, self.stopper.reason)
 
+    def close(self) -> None:
+        """Part from the other processes, if any: left to the end of the interpreter, their threads may abort it."""
+        if self.accelerator.num_processes > 1:
+            self.accelerator.wait_for_everyone()
+            torch.distributed.destroy_process_group()
+
     def _stop_requested(self) -> bool:
         """Return whether any process wants to stop, so that all of them stop after the same step."""
         if self.accelerator.num_processes == 1:
