@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from orchid.models.vit import OrchidViT, sinusoidal_grid
+from orchid.models.vit import SIZES, OrchidViT, sinusoidal_grid
 
 
 def small(**changes: object) -> OrchidViT:
@@ -47,6 +47,7 @@ def test_positions_tell_every_place_apart_and_know_both_axes() -> None:
         ({}, 735_000, 0.03),  # Orchid-s, 4 x 4
         ({"mixer": "attention", "blocks": 1}, 1_200_000, 0.03),
         ({"mixer": "attention"}, 607_000, 0.03),
+        ({"image_size": 224, "patch_size": 16, "num_classes": 1000, **SIZES["base"]}, 48_000_000, 0.03),
     ],
 )
 def test_sizes_of_the_paper(changes: dict[str, object], paper: int, share: float) -> None:

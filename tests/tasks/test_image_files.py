@@ -1,6 +1,7 @@
 """Image classification from files: order, shares, resumption, what is wrong."""
 
 import pickle
+import random
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,13 @@ def test_a_batch_is_a_function_of_its_step_however_it_is_reached(tmp_path: Path)
         expected = one.train_batch(index, 8, "cpu")
     for a, b in zip(two.train_batch(2, 8, "cpu"), expected, strict=True):
         assert torch.equal(a, b)
+
+
+def test_reading_without_workers_leaves_the_random_state_alone(tmp_path: Path) -> None:
+    own = task(imagenet_folder(tmp_path))
+    before = torch.get_rng_state(), random.getstate()
+    own.train_batch(0, 8, "cpu")
+    assert torch.equal(torch.get_rng_state(), before[0]) and random.getstate() == before[1]
 
 
 def test_processes_make_their_shares_of_one_batch(tmp_path: Path) -> None:

@@ -51,7 +51,8 @@ class TestFiles:
         for path in binary.iterdir():
             rows = np.frombuffer(path.read_bytes(), np.uint8).reshape(-1, 3073)
             batch = {b"data": rows[:, 1:].copy(), b"labels": rows[:, 0].tolist(), b"batch_label": b"one"}
-            (python / path.stem).write_bytes(pickle.dumps(batch, protocol=2))
+            protocol = {"data_batch_1": 2, "data_batch_2": 4}.get(path.stem, 5)
+            (python / path.stem).write_bytes(pickle.dumps(batch, protocol=protocol))
         for a, b in zip(load_cifar10(binary, "train"), load_cifar10(python, "train"), strict=True):
             assert torch.equal(a, b)
 
@@ -61,7 +62,7 @@ class TestFiles:
                 return (os.mkdir, (str(tmp_path / "made"),))
 
         (tmp_path / "test_batch").write_bytes(pickle.dumps({b"data": Harmful()}))
-        with pytest.raises(ValueError, match=r"test_batch cannot be read \(it names (posix|nt)\.mkdir\)"):
+        with pytest.raises(ValueError, match="test_batch cannot be read"):
             load_cifar10(tmp_path, "test")
         assert not (tmp_path / "made").exists()
 

@@ -7,22 +7,13 @@ the operator in two dimensions. Needs timm (extra ``vision``).
 from collections.abc import Callable
 from typing import Any
 
+from timm.data.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from timm.models import build_model_with_cfg, generate_default_cfgs, register_model
 
-from orchid.models.vit import GRID, OrchidViT
+from orchid.models.vit import GRID, SIZES, OrchidViT
 
-# Section 4.3. The paper does not give its filters' width; ImageNet's has M2's, as Orchid-BERT.
-SIZES: dict[str, dict[str, Any]] = {
-    "small": {"d_model": 128, "depth": 6, "options": {}},
-    "medium": {"d_model": 220, "depth": 6, "options": {}},
-    "base": {
-        "d_model": 768,
-        "depth": 12,
-        "options": {"kernel_size": 5, "residual_conv": True, "filter_embedding": 33, "filter_width": 128},
-    },
-}
 CIFAR10 = {"num_classes": 10, "mean": (0.4914, 0.4822, 0.4465), "std": (0.2470, 0.2435, 0.2616), "crop_pct": 1.0}
-IMAGENET = {"num_classes": 1000, "mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225), "crop_pct": 0.9}
+IMAGENET = {"num_classes": 1000, "mean": IMAGENET_DEFAULT_MEAN, "std": IMAGENET_DEFAULT_STD, "crop_pct": 0.9}
 
 
 def _architectures() -> dict[str, dict[str, Any]]:

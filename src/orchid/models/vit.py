@@ -15,6 +15,17 @@ from orchid.ops.checks import check_at_least, check_choice, check_fraction
 
 GRID = "orchid-2d"
 POOLS, FORMATS = ("avg", ""), ("NCHW", "NLC")
+# The paper's sizes (table vit_arch): width, depth and the mixer's options. It does not give its filters' width;
+# ImageNet's has M2's, as Orchid-BERT.
+SIZES: dict[str, dict[str, Any]] = {
+    "small": {"d_model": 128, "depth": 6, "options": {}},
+    "medium": {"d_model": 220, "depth": 6, "options": {}},
+    "base": {
+        "d_model": 768,
+        "depth": 12,
+        "options": {"kernel_size": 5, "residual_conv": True, "filter_embedding": 33, "filter_width": 128},
+    },
+}
 
 
 def sinusoidal_grid(rows: int, columns: int, d_model: int, device: torch.device) -> Tensor:

@@ -6,13 +6,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from orchid.models.vit import SIZES
 from orchid.recipes.registry import Recipe
 from orchid.tasks.image_files import ImageFilesConfig
 from orchid.tasks.vision import IMAGE_SETS, ImageConfig, ViTConfig
 from orchid.train.config import Experiment, TrainConfig
 
-IMAGES, BATCH, EPOCHS, PAPER_EPOCHS = 50_000, 512, 100, 500
-SMALL, MEDIUM = 128, 220
+IMAGES, BATCH, EPOCHS, PAPER_EPOCHS = 50_000, 512, 120, 500
+MEDIUM = SIZES["medium"]["d_model"]
 # The paper's table, and the operator it names as future work: name, settings of the model, the paper's accuracy.
 ROWS: dict[str, tuple[dict[str, Any], float | None]] = {
     "s-p4": ({}, 0.885),
@@ -41,9 +42,8 @@ IMAGENETTE: dict[str, dict[str, Any]] = {
 
 # ImageNet-1k as in the paper: 300 epochs of 1,281,167 images.
 IMAGENET_STEPS = 300 * 1_281_167 // 1024
-IMAGENET_OPTIONS = {"kernel_size": 5, "residual_conv": True, "filter_embedding": 33, "filter_width": 128}
 IMAGENET: dict[str, tuple[dict[str, Any], float]] = {
-    "b-p16": ({"options": IMAGENET_OPTIONS}, 0.802),
+    "b-p16": ({"options": SIZES["base"]["options"]}, 0.802),
     "vit-b-p16": ({"mixer": "attention", "blocks": 1}, 0.785),
     "vit-monarch-b-p16": ({"mixer": "attention"}, 0.789),
     "hyena-vit-b-p16": ({"mixer": "hyena", "blocks": 1}, 0.785),
@@ -76,7 +76,8 @@ def _cifar10(name: str, model: dict[str, Any], paper: float | None, *, to_the_le
     rate, schedule, epochs = (1e-3, "constant", PAPER_EPOCHS) if to_the_letter else (2e-3, "cosine", EPOCHS)
     train = _training(epochs * IMAGES // BATCH, BATCH, rate, 500, schedule)
     measured = {} if paper is None else {"test/accuracy": paper}
-    return Experiment(recipe=name, task=ImageConfig(), model=_model(model), train=train, paper=measured)
+    task = ImageConfig() if to_the_letter else ImageConfig(mixup=0.8, cutmix=1.0)
+    return Experiment(recipe=name, task=task, model=_model(model), train=train, paper=measured)
 
 
 def _imagenette(name: str, model: dict[str, Any]) -> Experiment:
@@ -89,7 +90,7 @@ def _imagenet(name: str, model: dict[str, Any], paper: float) -> Experiment:
     train = _training(IMAGENET_STEPS, 1024, 1e-3, IMAGENET_STEPS // 30, "cosine")
     train.graph, train.log_every, train.checkpoint_every = False, 50, IMAGENET_STEPS // 300
     train.evaluate_every = IMAGENET_STEPS // 30
-    config = _model({"patch_size": 16, "d_model": 768, "depth": 12, **model})
+    config = _model({**SIZES["base"], "patch_size": 16, "options": {}, **model})
     return Experiment(recipe=name, task=ImageFilesConfig(), model=config, train=train, paper={"test/accuracy": paper})
 
 

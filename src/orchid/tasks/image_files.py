@@ -8,6 +8,7 @@ had not stopped.
 import random
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,10 @@ from torch.utils.data import DataLoader, Dataset
 from orchid.ops.checks import check_at_least, check_fraction, check_positive_or_zero, check_share
 from orchid.tasks.augment import mixed, mixed_cross_entropy
 from orchid.tasks.image_folder import SUFFIXES
+from orchid.tasks.imagenette import DEVIATION, MEAN
 from orchid.tasks.seeds import EpochOrder, generator_seed
 from orchid.tasks.vision import ViTConfig
 
-MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 HELD_OUT = ("val", "validation", "test")  # folders of what is evaluated, the first that is there
 Item = tuple[int, int]  # an image's number, and the seed of its augmentation
 
@@ -67,15 +68,29 @@ class Decoded(Dataset[tuple[Tensor, int]]):
 
         number, seed = item
         path = self.files.paths[number]
-        random.seed(seed)
-        np.random.seed(seed % 2**32)  # noqa: NPY002  the generator that the pipeline draws from
-        torch.manual_seed(seed)
         try:
             with Image.open(path) as file:
                 image = file.convert("RGB")
         except (OSError, ValueError) as error:
             raise ValueError(f"{path} cannot be read ({error})") from None
-        return self.transform(image), self.files.labels[number]
+        with _seeded(seed):
+            return self.transform(image), self.files.labels[number]
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Seed the three generators that the pipeline draws from, and leave them as they were: without workers they are
+    those that the model is trained with."""
+    kept = random.getstate(), np.random.get_state()  # noqa: NPY002
+    with torch.random.fork_rng(devices=[]):
+        random.seed(seed)
+        np.random.seed(seed)  # noqa: NPY002
+        torch.manual_seed(seed)
+        try:
+            yield
+        finally:
+            random.setstate(kept[0])
+            np.random.set_state(kept[1])  # noqa: NPY002
 
 
 class ImageFilesTask:
@@ -153,6 +168,7 @@ class ImageFilesTask:
             pin_memory=torch.cuda.is_available(),
             prefetch_factor=1 if workers else None,  # a batch is large, and every worker holds one
             worker_init_fn=_outlive_interrupts,
+            generator=torch.Generator(),  # the workers' seeds; otherwise drawn from the generator the model uses
         )
 
     def loss(self, model: nn.Module, batch: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:

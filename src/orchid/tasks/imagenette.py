@@ -21,6 +21,7 @@ CLASSES = (
     "parachute",
 )
 SIDE = 96
+MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, by colour
 
 
 def load_imagenette(folder: Path, split: str) -> tuple[Tensor, Tensor]:

@@ -32,15 +32,13 @@ class ImageSet:
 
 
 IMAGE_SETS = {
-    "cifar10": ImageSet(
-        "CIFAR-10", cifar.SIDE, cifar.CLASSES, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616), cifar.load_cifar10
-    ),
+    "cifar10": ImageSet("CIFAR-10", cifar.SIDE, cifar.CLASSES, cifar.MEAN, cifar.DEVIATION, cifar.load_cifar10),
     "imagenette": ImageSet(
         "Imagenette",
         imagenette.SIDE,
         imagenette.CLASSES,
-        (0.485, 0.456, 0.406),
-        (0.229, 0.224, 0.225),
+        imagenette.MEAN,
+        imagenette.DEVIATION,
         imagenette.load_imagenette,
     ),
 }

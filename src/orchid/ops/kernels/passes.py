@@ -11,7 +11,7 @@ from torch import Tensor
 
 from orchid.ops.kernels import around_fft, dense, octet_passes
 from orchid.ops.kernels.operands import Operands
-from orchid.ops.kernels.static import StaticGradients, static_spectra
+from orchid.ops.kernels.static import StaticGradients, static_of, static_spectra
 
 # Elements (channels x batch x n) of a chunk around FFTs; short rows need a quarter of the scratch.
 CHUNK = 3 * 2**22
@@ -27,11 +27,11 @@ def forward(given: Operands) -> tuple[Tensor, Tensor]:
     small = given.static is None and small_static(given.channels, given.n)
     kept = static_spectra(given.kernel, 0, given.channels) if small else given.delta.new_empty(0, dtype=torch.float32)
     if dense.serves(given, p) and (small or given.static is not None):
-        dense.write(given, _static_of(given, kept, 0, given.channels), y)
+        dense.write(given, static_of(given.kernel, kept, 0, given.channels), y)
         return y, kept
     signals = _scratch(given, 1 + given.sides)
-    for first, last in _chunks(given, _step(given, CHUNK)):
-        around_fft.write(given, first, last, _static_of(given, kept, first, last), signals, y)
+    for first, last in chunks(given.channels, _step(given, CHUNK)):
+        around_fft.write(given, first, last, static_of(given.kernel, kept, first, last), signals, y)
     return y, kept
 
 
@@ -47,8 +47,8 @@ def backward(given: Operands, dy: Tensor, kept: Tensor) -> Gradients:
     step = _step(given, 4 * CHUNK if short else CHUNK)
     static_grads, spectral_sums, stream_sums, u_sums = StaticGradients(given.kernel, step), [], [], []
     signals = None if short else _scratch(given, 2 + sides)
-    for first, last in _chunks(given, step):
-        static = _static_of(given, kept, first, last)
+    for first, last in chunks(given.channels, step):
+        static = static_of(given.kernel, kept, first, last)
         if signals is None:
             grads, rows, spectral = dense.gradients(given, first, last, static, dy)
             stream_sums.append(octet_passes.streams_gradients(given, first, last, dy, grads, dp))
@@ -73,15 +73,19 @@ def by_channel(like: Tensor, channels: int, length: int) -> Tensor:
     return like.new_empty((channels, like.shape[0], length)).transpose(0, 1)
 
 
-def _step(given: Operands, elements: int) -> int:
-    """Return the channels of a chunk of so many elements, an even number."""
-    return max(2, min(given.channels + given.channels % 2, elements // (given.batch * given.n) // 2 * 2))
+def chunk_step(channels: int, size: int, elements: int) -> int:
+    """Return the channels of a chunk of so many elements, ``size`` a channel: an even number."""
+    return max(2, min(channels + channels % 2, elements // size // 2 * 2))
 
 
-def _chunks(given: Operands, step: int) -> Iterator[tuple[int, int]]:
+def chunks(channels: int, step: int) -> Iterator[tuple[int, int]]:
     """Yield first and last channels."""
-    for first in range(0, given.channels, step):
-        yield first, min(first + step, given.channels)
+    for first in range(0, channels, step):
+        yield first, min(first + step, channels)
+
+
+def _step(given: Operands, elements: int) -> int:
+    return chunk_step(given.channels, given.batch * given.n, elements)
 
 
 def _scratch(given: Operands, rows: int) -> Tensor:
@@ -92,13 +96,6 @@ def _scratch(given: Operands, rows: int) -> Tensor:
 def small_static(channels: int, n: int) -> bool:
     """Return whether the static kernel's spectrum is kept for the backward pass."""
     return channels * n <= SMALL
-
-
-def _static_of(given: Operands, kept: Tensor, first: int, last: int) -> Tensor:
-    """Return h0_f of a frozen layer, or T h0 of a chunk's channels."""
-    if given.static is not None:
-        return given.static
-    return kept[first // 2 : (last + 1) // 2] if kept.numel() else static_spectra(given.kernel, first, last)
 
 
 def _parameter_grads(given: Operands, sums: Tensor, u_sums: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -28,6 +28,13 @@ def static_spectra(given: Static, first: int, last: int) -> Tensor:
     return complex_dft(rows)
 
 
+def static_of(given: Static, spectra: Tensor, first: int, last: int) -> Tensor:
+    """Return h0_f of a frozen kernel, or T h0 of channels first ... last - 1: of ``spectra``, unless that is empty."""
+    if given.kept is not None:
+        return given.kept
+    return spectra[first // 2 : (last + 1) // 2] if spectra.numel() else static_spectra(given, first, last)
+
+
 class StaticGradients:
     """The gradients of hidden (n, W), output (D, W) and delta (D,), added up over chunks of ``step`` channels."""
 

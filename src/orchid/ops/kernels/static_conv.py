@@ -4,7 +4,6 @@ Two channels are one complex row, as in the fused layer: tokens are turned into 
 taken where rows become channels, so nothing but the transforms passes over the data between.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -13,7 +12,7 @@ from torch import Tensor
 
 from orchid.ops.kernels.launch import on_device_of
 from orchid.ops.kernels.operands import Decay, Static
-from orchid.ops.kernels.passes import CHUNK, by_channel, small_static
+from orchid.ops.kernels.passes import CHUNK, by_channel, chunk_step, chunks, small_static
 from orchid.ops.kernels.products import write_product_gradients, write_products
 from orchid.ops.kernels.rows import (
     add_rows_kernel,
@@ -21,7 +20,7 @@ from orchid.ops.kernels.rows import (
     rows_to_tokens_kernel,
     tokens_to_rows_kernel,
 )
-from orchid.ops.kernels.static import StaticGradients, static_spectra
+from orchid.ops.kernels.static import StaticGradients, static_of, static_spectra
 from orchid.ops.spectral_conv import full_precision
 from orchid.ops.transforms import complex_dft, inverse_complex_dft
 
@@ -57,10 +56,10 @@ def _conv(
     with on_device_of(x), full_precision(x):
         y, small = by_channel(x, channels, length), kept is None and small_static(channels, n)
         spectrum = static_spectra(kernel, 0, channels) if small else delta.new_empty(0, dtype=torch.float32)
-        for first, last in _chunks(channels, batch * n):
+        for first, last in chunks(channels, chunk_step(channels, batch * n, CHUNK)):
             signals = _rows(u, last - first, 1, n)
             _write_tokens(u, signals, first, last)
-            static = _static(kernel, spectrum, first, last)
+            static = static_of(kernel, spectrum, first, last)
             products = torch.empty_like(signals)
             write_products(
                 complex_dft(signals), static, delta, delta[:, None], products, first, 1.0, kept=kept is not None
@@ -91,15 +90,15 @@ def _conv_backward(
     with on_device_of(dy), full_precision(dy):
         dy = dy if dy.stride(2) == 1 else dy.contiguous()
         du = torch.empty(u.shape, dtype=u.dtype, device=u.device)
-        chunks = list(_chunks(channels, batch * n))
-        grads = StaticGradients(kernel, chunks[0][1])
-        for first, last in chunks:
+        step = chunk_step(channels, batch * n, CHUNK)
+        grads = StaticGradients(kernel, step)
+        for first, last in chunks(channels, step):
             signals, products = _rows(u, last - first, 2, n), _rows(u, last - first, 1, n)
             _write_tokens(u, signals, first, last)
             channels_to_rows_kernel[_grid(n, batch, last - first)](
                 dy, signals[:, :, 1], first, last, batch, length, n, 4 * n, *dy.stride()[:2], **TILE
             )
-            static = _static(kernel, spectrum, first, last)
+            static = static_of(kernel, spectrum, first, last)
             rows, _ = write_product_gradients(
                 complex_dft(signals), static, delta, delta[:, None], products, first, 1.0, kept=kept is not None
             )
@@ -136,13 +135,6 @@ def _back(ctx: Any, dy: Tensor | None, _: Tensor | None) -> tuple[Tensor | None,
 _conv.register_autograd(_back, setup_context=_keep)
 
 
-def _chunks(channels: int, size: int) -> Iterator[tuple[int, int]]:
-    """Yield first and last channels, an even number of them but for the last chunk, ``size`` elements a channel."""
-    step = max(2, CHUNK // size // 2 * 2)
-    for first in range(0, channels, step):
-        yield first, min(first + step, channels)
-
-
 def _rows(like: Tensor, channels: int, count: int, n: int) -> Tensor:
     """Return room for the rows of a chunk, (pairs, B, count, n, 2)."""
     return like.new_empty(((channels + 1) // 2, like.shape[0], count, n, 2), dtype=torch.float32)
@@ -155,13 +147,6 @@ def _write_tokens(u: Tensor, rows: Tensor, first: int, last: int) -> None:
     tokens_to_rows_kernel[_grid(n, batch, last - first)](
         u, rows, first, last, batch, length, n, rows.shape[2] * 2 * n, *u.stride()[:2], **TILE
     )
-
-
-def _static(kernel: Static, spectrum: Tensor, first: int, last: int) -> Tensor:
-    """Return h0_f of a frozen kernel, or T h0 of a chunk's channels."""
-    if kernel.kept is not None:
-        return kernel.kept
-    return spectrum[first // 2 : (last + 1) // 2] if spectrum.numel() else static_spectra(kernel, first, last)
 
 
 def _grid(length: int, batch: int, channels: int) -> tuple[int, int]:
