@@ -202,7 +202,7 @@ class TestOctets:
         check(build(3, n, **options), torch.randn(3, length, 3, device=DEVICE), mask, tolerance=2e-5)
 
     def test_half_precision(self) -> None:
-        mixer, x = build(3, 512).bfloat16(), torch.randn(2, 512, 3, device=DEVICE).bfloat16()
+        mixer, x = build(3, 384).bfloat16(), torch.randn(2, 384, 3, device=DEVICE).bfloat16()
         assert_at_most_twice_as_far_off(mixer, x)
 
 

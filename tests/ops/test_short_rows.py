@@ -91,7 +91,7 @@ class TestShortRows:
         original = dense.serves
         monkeypatch.setattr(dense, "serves", lambda *rows: (given.append(rows), original(*rows))[1])
         mixer(x).float().sum().backward()
-        monkeypatch.setattr(dense, "_shared_memory", lambda device: 101376)
+        monkeypatch.setattr(dense, "shared_memory", lambda device: 101376)
         assert not any(original(*rows) for rows in given)
 
     def test_chunks_and_the_same_bits(self, monkeypatch: pytest.MonkeyPatch) -> None:

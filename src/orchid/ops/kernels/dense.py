@@ -1,16 +1,15 @@
 """Short rows: which inputs the one-kernel path serves, and its launches."""
 
 import math
-from functools import lru_cache
 from typing import Any
 
 import torch
 import triton
 from torch import Tensor
-from triton.runtime import driver
 
 from orchid.ops.kernels.dense_gradients import dense_conditioning_grad_kernel, dense_grad_kernel
 from orchid.ops.kernels.dense_kernels import dense_kernel
+from orchid.ops.kernels.launch import shared_memory
 from orchid.ops.kernels.operands import Operands
 
 # Transform lengths, and the shared memory a program may need there on any architecture, in bytes.
@@ -25,14 +24,17 @@ LEAST_BATCH = 24
 PROGRAMS = 1024
 
 
-def serves(given: Operands, *rows: Tensor) -> bool:
-    """Return whether short rows of these tensors are served: bfloat16, in vectors of eight, conditioned on themselves.
+def serves(given: Operands, p: Tensor, dy: Tensor | None = None) -> bool:
+    """Return whether short rows of p, and in the backward pass of dy, are served.
+
+    They are bfloat16, in vectors of eight, conditioned on themselves.
 
     The products' operands have float16's precision: enough below bfloat16's to disappear in it, not below its own.
     """
+    rows = (p,) if dy is None else (p, dy)
     return (
         given.n in SHARED
-        and SHARED[given.n] <= _shared_memory(given.p.device)
+        and SHARED[given.n] <= shared_memory(given.p.device)
         and given.u is None
         and given.sides < 2
         and given.batch >= LEAST_BATCH
@@ -83,15 +85,6 @@ def gradients(given: Operands, first: int, last: int, static: Tensor, dy: Tensor
     rows = torch.einsum("dpk,ptk->dt", dstatic.sum(dim=0).unflatten(1, (2, -1)), both.float())
     rows = torch.nn.functional.pad(rows, (0, 0, 0, channels % 2)).unflatten(0, (-1, 2))
     return grads, rows.transpose(1, 2).contiguous(), partial.sum(dim=0)
-
-
-@lru_cache(maxsize=16)
-def _shared_memory(device: torch.device) -> int:
-    """Return the bytes of shared memory a program may have; the interpreter has no limit."""
-    if device.type != "cuda":
-        return max(SHARED.values())
-    index = torch.cuda.current_device() if device.index is None else device.index
-    return int(driver.active.utils.get_device_properties(index)["max_shared_mem"])
 
 
 def tables(n: int, device: torch.device) -> Tensor:

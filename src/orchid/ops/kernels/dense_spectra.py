@@ -106,7 +106,7 @@ def tap_total(taps, K: tl.constexpr):
 
 
 @triton.jit
-def _static(static, delta, d, own, k, n, KEPT: tl.constexpr):
+def static_bins(static, delta, d, own, k, n, KEPT: tl.constexpr):
     """Return h0_f of channel d as columns k: real parts, imaginary parts with zero at column 0, the Nyquist bin's.
 
     ``static`` has all channels, KEPT as h0_f (D, n / 2 + 1), or T h0 of two channels a row, ``own`` counted there.
@@ -135,7 +135,7 @@ def load_statics(
     """Return h0_f in blocks, real parts, then imaginary parts; then the Nyquist bin's, and a bound on all of them."""
     res, ims, most, edge = (), (), TINY + 0.0, 0.0
     for i in tl.static_range(N // 2 // BLOCK):
-        re, im, edge = _static(static, delta, d, own, columns(i, BLOCK), N, KEPT)
+        re, im, edge = static_bins(static, delta, d, own, columns(i, BLOCK), N, KEPT)
         res, ims = res + (re,), ims + (im,)
         most = tl.maximum(most, tl.max(tl.max(tl.abs(re) + tl.abs(im), axis=1), axis=0))
     return res + ims + (edge, tl.maximum(most, tl.abs(edge)))

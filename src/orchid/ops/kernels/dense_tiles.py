@@ -88,15 +88,32 @@ def short_tile(
 
 
 @triton.jit
+def signals_in_time(
+    v_row, s_row, v_own, s_own, g_own, t, here, real, length, pads, period,
+    ROWS: tl.constexpr, M: tl.constexpr, SIDES: tl.constexpr, K: tl.constexpr, SHIFT: tl.constexpr,
+    CIRCULAR: tl.constexpr, FULL: tl.constexpr, HAS_PAD: tl.constexpr,
+):  # fmt: skip
+    """Return a = s_1 * v and, with SIDES, the conditioning sequence, (ROWS, 8 M), wherever a token is real."""
+    v = stream(v_row, v_own[K + 1], t, here, real, length, pads, period, ROWS, M, K, SHIFT, CIRCULAR, FULL, HAS_PAD)
+    s = short_tile(s_row, s_own, t, here, real, length, pads, period, ROWS, M, K, SHIFT, CIRCULAR, FULL, HAS_PAD)
+    made = (convolved_tile(v, v_own, ROWS, M, K) * s,)
+    if SIDES:
+        made = made + (convolved_tile(v, g_own, ROWS, M, K),)
+    return made
+
+
+@triton.jit
 def signals(
     v_row, s_row, v_own, s_own, g_own, t, here, real, length, pads, period,
     ROWS: tl.constexpr, M: tl.constexpr, SIDES: tl.constexpr, K: tl.constexpr, SHIFT: tl.constexpr,
     CIRCULAR: tl.constexpr, FULL: tl.constexpr, HAS_PAD: tl.constexpr,
 ):  # fmt: skip
-    """Return a = s_1 * v and, with SIDES, the conditioning sequence, as operands: each with its rows' largest."""
-    v = stream(v_row, v_own[K + 1], t, here, real, length, pads, period, ROWS, M, K, SHIFT, CIRCULAR, FULL, HAS_PAD)
-    s = short_tile(s_row, s_own, t, here, real, length, pads, period, ROWS, M, K, SHIFT, CIRCULAR, FULL, HAS_PAD)
-    made = operand(convolved_tile(v, v_own, ROWS, M, K) * s, real, FULL)
+    """Return ``signals_in_time`` as operands, each with its rows' largest."""
+    in_time = signals_in_time(
+        v_row, s_row, v_own, s_own, g_own, t, here, real, length, pads, period,
+        ROWS, M, SIDES, K, SHIFT, CIRCULAR, FULL, HAS_PAD,
+    )  # fmt: skip
+    made = operand(in_time[0], real, FULL)
     if SIDES:
-        made = made + operand(convolved_tile(v, g_own, ROWS, M, K), real, FULL)
+        made = made + operand(in_time[1], real, FULL)
     return made

@@ -3,6 +3,7 @@
 import importlib.util
 import os
 from contextlib import AbstractContextManager, nullcontext
+from functools import lru_cache
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,17 @@ TRITON = importlib.util.find_spec("triton") is not None
 def on_device_of(x: Tensor) -> AbstractContextManager[object]:
     """Return a context in which kernels are launched where x is: Triton takes the current device."""
     return torch.cuda.device(x.device) if x.is_cuda else nullcontext()
+
+
+@lru_cache(maxsize=16)
+def shared_memory(device: torch.device) -> int:
+    """Return the bytes of shared memory a program may have; the interpreter has no limit."""
+    if device.type != "cuda":
+        return 1 << 30
+    from triton.runtime import driver
+
+    index = torch.cuda.current_device() if device.index is None else device.index
+    return int(driver.active.utils.get_device_properties(index)["max_shared_mem"])
 
 
 def interpreter_on() -> bool:

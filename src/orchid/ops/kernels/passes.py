@@ -5,11 +5,12 @@ small. All sums have a fixed order: the results are the same bits from run to ru
 """
 
 from collections.abc import Iterator
+from types import ModuleType
 
 import torch
 from torch import Tensor
 
-from orchid.ops.kernels import around_fft, dense, octet_passes
+from orchid.ops.kernels import around_fft, dense, four_step, octet_passes
 from orchid.ops.kernels.operands import Operands
 from orchid.ops.kernels.static import StaticGradients, static_of, static_spectra
 
@@ -26,8 +27,9 @@ def forward(given: Operands) -> tuple[Tensor, Tensor]:
     y = by_channel(p, given.channels, given.length)
     small = given.static is None and small_static(given.channels, given.n)
     kept = static_spectra(given.kernel, 0, given.channels) if small else given.delta.new_empty(0, dtype=torch.float32)
-    if dense.serves(given, p) and (small or given.static is not None):
-        dense.write(given, static_of(given.kernel, kept, 0, given.channels), y)
+    one_kernel = one_kernel_path(given, p)
+    if one_kernel is not None and (small or given.static is not None):
+        one_kernel.write(given, static_of(given.kernel, kept, 0, given.channels), y)
         return y, kept
     signals = _scratch(given, 1 + given.sides)
     for first, last in chunks(given.channels, _step(given, CHUNK)):
@@ -43,18 +45,18 @@ def backward(given: Operands, dy: Tensor, kept: Tensor) -> Gradients:
     p, u, sides = given.p, given.u, given.sides
     dp = by_channel(p, 3 * given.channels, given.length)
     du = p.new_empty(0) if u is None else by_channel(u, given.channels, u.shape[2])
-    short = dense.serves(given, p, dy)
-    step = _step(given, 4 * CHUNK if short else CHUNK)
+    one_kernel = one_kernel_path(given, p, dy)
+    step = _step(given, CHUNK if one_kernel is None else 4 * CHUNK)
     static_grads, spectral_sums, stream_sums, u_sums = StaticGradients(given.kernel, step), [], [], []
-    signals = None if short else _scratch(given, 2 + sides)
+    signals = _scratch(given, 2 + sides) if one_kernel is None else p.new_empty(0)
     for first, last in chunks(given.channels, step):
         static = static_of(given.kernel, kept, first, last)
-        if signals is None:
-            grads, rows, spectral = dense.gradients(given, first, last, static, dy)
-            stream_sums.append(octet_passes.streams_gradients(given, first, last, dy, grads, dp))
-        else:
+        if one_kernel is None:
             grads, rows, spectral = around_fft.gradients(given, first, last, static, signals, dy)
             stream_sums.append(around_fft.streams_gradients(given, first, last, dy, grads, dp))
+        else:
+            grads, rows, spectral = one_kernel.gradients(given, first, last, static, dy)
+            stream_sums.append(octet_passes.streams_gradients(given, first, last, dy, grads, dp))
         if u is not None:
             u_sums.append(around_fft.context_gradients(given, first, last, grads, du))
         spectral_sums.append(spectral)
@@ -66,6 +68,11 @@ def backward(given: Operands, dy: Tensor, kept: Tensor) -> Gradients:
     dspectral = torch.cat(spectral_sums)[: given.channels] if sides else torch.zeros_like(given.spectral)
     dhidden, doutput, ddelta = static_grads.total()
     return dp, du, doffset, dweight, dbias, dspatial, dspectral.to(given.spectral.dtype), dhidden, doutput, ddelta
+
+
+def one_kernel_path(given: Operands, p: Tensor, dy: Tensor | None = None) -> ModuleType | None:
+    """Return the module that takes p, or p and dy backward, through one kernel, if any does."""
+    return next((path for path in (dense, four_step) if path.serves(given, p, dy)), None)
 
 
 def by_channel(like: Tensor, channels: int, length: int) -> Tensor:

@@ -1,0 +1,172 @@
+"""Rows of 256 to 8,192 in one kernel: which inputs it serves, and its launches."""
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+import triton
+from torch import Tensor
+
+from orchid.ops.kernels.four_step_gradients import four_step_grad_kernel
+from orchid.ops.kernels.four_step_kernels import four_step_kernel
+from orchid.ops.kernels.four_step_static import four_step_static_grad_kernel, four_step_static_kernel
+from orchid.ops.kernels.launch import shared_memory
+from orchid.ops.kernels.operands import Operands
+from orchid.ops.transforms import inverse_complex_dft
+
+
+class Shape(NamedTuple):
+    """How a transform is split: N1 N2, and rows side by side; what a program has.
+
+    Attributes:
+        n1: N1.
+        n2: N2.
+        rows: S.
+        warps: as many as N1 has sixteens, so that what a warp has made is what it needs next.
+        registers: the most a thread may have in the forward pass; fewer than the compiler likes are more warps at once.
+        shared: bytes of shared memory, at most.
+    """
+
+    n1: int
+    n2: int
+    rows: int
+    warps: int
+    registers: int | None
+    shared: int
+
+
+# By transform length, measured on an H200.
+SHAPES = {
+    256: Shape(16, 16, 2, 1, 168, 16 << 10),
+    512: Shape(16, 32, 1, 1, 168, 16 << 10),
+    1024: Shape(32, 32, 1, 2, 168, 32 << 10),
+    2048: Shape(64, 32, 1, 4, 128, 48 << 10),
+    4096: Shape(64, 64, 1, 4, None, 64 << 10),
+    8192: Shape(128, 64, 1, 8, None, 128 << 10),
+}
+# Beyond it registers do not suffice for the backward pass: around the FFT it is faster.
+LONGEST_BACKWARD = 4096
+# Programs wanted in a launch.
+PROGRAMS = 4096
+
+
+def serves(given: Operands, p: Tensor, dy: Tensor | None = None) -> bool:
+    """Return whether rows of p, and in the backward pass of dy, are served: see ``dense.serves``."""
+    rows = (p,) if dy is None else (p, dy)
+    return (
+        given.n in SHAPES
+        and (dy is None or given.n <= LONGEST_BACKWARD)
+        and SHAPES[given.n].shared <= shared_memory(p.device)
+        and given.u is None
+        and given.sides < 2
+        and all(t.dtype == torch.bfloat16 for t in rows)
+        and given.in_octets(*rows)
+    )
+
+
+def write(given: Operands, static: Tensor, y: Tensor) -> None:
+    """Write y (B, D, L); ``static`` is h0_f of a frozen layer, or T h0 (pairs, n, 2)."""
+    p, channels, shape = given.p, given.channels, SHAPES[given.n]
+    steps, parts = _steps(given, channels, shape)
+    rows, most = _static(given, static, 0, channels, shape)
+    four_step_kernel[(channels, parts)](
+        p, given.offset, given.weight, given.bias, given.spatial, given.spectral, rows, most,
+        *tables(shape, p.device), given.address(given.pad), y,
+        channels, given.batch, given.length, given.period, given.scale, *p.stride()[:2], *y.stride()[:2],
+        SIDES=given.sides, steps=steps, **_settings(given, shape),
+        **({} if shape.registers is None else {"maxnreg": shape.registers}),
+    )  # fmt: skip
+
+
+def gradients(given: Operands, first: int, last: int, static: Tensor, dy: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return what a chunk of channels, from first to last - 1, gives to the gradients: see ``dense.gradients``."""
+    p, n, batch, channels, shape = given.p, given.n, given.batch, last - first, SHAPES[given.n]
+    steps, parts = _steps(given, channels, shape)
+    rows, most = _static(given, static, first, last, shape)
+    grads = p.new_empty((channels, 2 + given.sides, batch, given.length))
+    dstatic = rows.new_empty((parts, *rows.shape))
+    edges, partial = rows.new_empty((parts, channels)), rows.new_empty((parts, channels, given.taps))
+    four_step_grad_kernel[(channels, parts)](
+        p, dy, given.offset, given.weight, given.bias, given.spatial, given.spectral, rows, most,
+        *tables(shape, p.device), given.address(given.pad), grads, dstatic, edges, partial,
+        first, given.channels, batch, given.length, given.period, given.scale, *p.stride()[:2], *dy.stride()[:2],
+        SIDES=given.sides, steps=steps, **_settings(given, shape),
+    )  # fmt: skip
+    pairs = rows.new_empty(((channels + 1) // 2, n, 2))
+    four_step_static_grad_kernel[(pairs.shape[0],)](
+        dstatic, edges, pairs, channels, parts, **_sizes(shape), num_warps=shape.warps
+    )
+    return grads, inverse_complex_dft(pairs), partial.sum(dim=0)
+
+
+def fragments(x: Tensor) -> Tensor:
+    """Return tiles (..., ROWS, COLUMNS) in the order in which threads hold a product's result.
+
+    A warp holds 16 rows. Its lanes stand for eight rows and four pairs of columns, their registers for the other eight
+    rows and the other columns.
+    """
+    rows, columns = x.shape[-2:]
+    parts = x.unflatten(-2, (rows // 16, 2, 8)).unflatten(-1, (columns // 8, 4, 2))  # ..., warp, 2, 8, columns, 4, 2
+    return parts.movedim((-3, -6, -4, -2, -5, -1), (-6, -5, -4, -3, -2, -1)).contiguous()
+
+
+def tables(shape: Shape, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return the matrices of both stages, float16, and the twiddle, float32, in the order of ``fragments``.
+
+    Kept, but for those made while a graph is captured: they belong to the graph, and hold nothing before its replay.
+    """
+    key = shape[:3], device
+    if key in _TABLES:
+        return _TABLES[key]
+    made = _tables(shape, device)
+    if not (device.type == "cuda" and torch.cuda.is_current_stream_capturing()):
+        _TABLES[key] = made
+    return made
+
+
+_TABLES: dict[tuple[tuple[int, ...], torch.device], tuple[Tensor, Tensor]] = {}
+
+
+def _tables(shape: Shape, device: torch.device) -> tuple[Tensor, Tensor]:
+    n1, n2, rows = shape[:3]
+    first, second = _waves(n1, n1, n1, device), _waves(n2, n2 // 2, n2, device)
+    second = torch.stack([torch.block_diag(*[wave] * rows) for wave in second])
+    twiddle = _waves(n1, n2, n1 * n2, device).repeat(1, 1, rows)
+    return torch.cat((first.flatten(), second.flatten())).half(), fragments(twiddle.float())
+
+
+def _waves(rows: int, columns: int, period: int, device: torch.device) -> Tensor:
+    """Return the real and imaginary parts of exp(-2 pi i r c / period), (2, rows, columns)."""
+    r, c = torch.arange(rows, device=device), torch.arange(columns, device=device)
+    angle = (r[:, None] * c % period).double() * (2 * math.pi / period)
+    return torch.stack((angle.cos(), -angle.sin()))
+
+
+def _static(given: Operands, static: Tensor, first: int, last: int, shape: Shape) -> tuple[Tensor, Tensor]:
+    """Return h0_f as the kernels read it, (channels, 2, S n / 2), and for each channel a bound and the Nyquist bin."""
+    rows = static.new_empty((last - first, 2, shape.rows * given.n // 2))
+    most = static.new_empty((last - first, 2))
+    four_step_static_kernel[(last - first,)](
+        static, given.delta, rows, most, first, KEPT=given.static is not None, **_sizes(shape),
+        num_warps=shape.warps,
+    )  # fmt: skip
+    return rows, most
+
+
+def _steps(given: Operands, channels: int, shape: Shape) -> tuple[int, int]:
+    """Return how many tiles a program goes through, and into how many parts they fall."""
+    tiles = triton.cdiv(given.batch, shape.rows)
+    steps = triton.cdiv(tiles, min(tiles, triton.cdiv(PROGRAMS, channels)))
+    return steps, triton.cdiv(tiles, steps)
+
+
+def _sizes(shape: Shape) -> dict[str, int]:
+    return {"N1": shape.n1, "N2": shape.n2, "S": shape.rows}
+
+
+def _settings(given: Operands, shape: Shape) -> dict[str, Any]:
+    padded = given.pad is not None
+    return {
+        "FULL": given.length == given.n and not padded, "HAS_PAD": padded, **_sizes(shape), **given.time(),
+        "num_warps": shape.warps, "num_stages": 1,
+    }  # fmt: skip

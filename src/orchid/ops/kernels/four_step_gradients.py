@@ -1,0 +1,141 @@
+"""Rows of 256 to 4,096, backward: the gradients of h_f, of s_1 * v and of the conditioning sequence.
+
+``octet_gradients.py`` goes on from here.
+"""
+
+import triton
+import triton.language as tl
+
+from orchid.ops.kernels.dense_spectra import tap_total
+from orchid.ops.kernels.dense_tiles import TINY, load_tile, real_tokens, short_tile, signals_in_time
+from orchid.ops.kernels.four_step_spectra import alternating, kernel_bins, neighbours, scaled
+from orchid.ops.kernels.four_step_transform import (
+    again,
+    as_rows,
+    bins,
+    load_stages,
+    over_columns,
+    over_rows,
+    put_in_order,
+    series,
+    spectrum,
+)
+from orchid.ops.kernels.sums import zeros
+from orchid.ops.kernels.time_domain import parameters
+
+
+@triton.jit
+def _put(
+    target, inside, re, im, edge, share, factor, t, stages, twiddles,
+    N1: tl.constexpr, N2: tl.constexpr, S: tl.constexpr,
+):  # fmt: skip
+    """Store (share x + (-1)^t edge) factor, x the rows in time of a spectrum; edge and factor are (S,)."""
+    x = series(re.to(tl.float16), im.to(tl.float16), stages, twiddles, N1, N2, S)
+    x = as_rows((x * share).to(tl.float16), N1, N2, S).to(tl.float32)
+    x = (x + alternating(t) * edge[:, None]) * factor[:, None]
+    tl.store(target + t, x.to(target.dtype.element_ty), mask=inside)
+
+
+@triton.jit(do_not_specialize=["first_d", "steps"])
+def four_step_grad_kernel(
+    p, dy, offset, weight, bias, spatial, spectral, static, most, tables, twiddles, pad, grads, dstatic, edges, partial,
+    first_d, D, batch, length, period, scale, p_batch, p_channel, dy_batch, dy_channel, steps,
+    SIDES: tl.constexpr, K: tl.constexpr, SHIFT: tl.constexpr, CIRCULAR: tl.constexpr,
+    FULL: tl.constexpr, HAS_PAD: tl.constexpr, N1: tl.constexpr, N2: tl.constexpr, S: tl.constexpr,
+):  # fmt: skip
+    """Write grads (channels, 2 + SIDES, B, L): da, the gradient of the conditioning sequence, c; and a program's sums.
+
+    dstatic (parts, channels, 2, N1 S N2 / 2) are conj(A) E summed over samples, ``in_order``, edges (parts, channels)
+    the Nyquist bin's; partial (parts, channels, K) the gradients of the spectral taps.
+    """
+    N: tl.constexpr = N1 * N2
+    M: tl.constexpr = N // 8
+    COLUMNS: tl.constexpr = S * N2 // 2
+    own, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    d = first_d + own
+    p_batch, dy_batch, length = tl.multiple_of(p_batch, 8), tl.multiple_of(dy_batch, 8), tl.multiple_of(length, 8)
+    p_channel, dy_channel = tl.multiple_of(p_channel, 8), tl.multiple_of(dy_channel, 8)
+    v_own, s_own = parameters(weight, bias, offset, d, K, True), parameters(weight, bias, offset, D + d, K, True)
+    t_own = parameters(weight, bias, offset, 2 * D + d, K, True)
+    g_own = parameters(spatial, bias, offset, d, K, False) if SIDES else v_own
+    stages, taps = load_stages(tables, N1, N2, S), spectral + d * K
+    total = tap_total(taps, K) if SIDES else 1.0
+    static += own * (S * N)
+    t, k, plane = tl.arange(0, N)[None, :], bins(N1, N2, S), batch.to(tl.int64) * length
+    dh0, dh0_im = tl.zeros((N1, COLUMNS), tl.float32), tl.zeros((N1, COLUMNS), tl.float32)
+    dh0_edge, sums, mid = tl.zeros((S,), tl.float32), zeros(K, N1), tl.zeros((S,), tl.float32)
+    first = part * steps
+    for step in range(tl.minimum(steps, tl.cdiv(batch, S) - first)):
+        tile = first + step
+        samples = tile * S + tl.arange(0, S)
+        here = (samples < batch)[:, None]
+        b = tl.minimum(samples, batch - 1).to(tl.int64)[:, None]
+        pads, row, inside = pad + b * length, p + b * p_batch, here & (t < length)
+        real = real_tokens(t, here, length, pads, FULL, HAS_PAD)
+        made = signals_in_time(
+            row + d * p_channel, row + (D + d) * p_channel, v_own, s_own, g_own, t, here, real, length, pads, period,
+            S, M, SIDES, K, SHIFT, CIRCULAR, FULL, HAS_PAD,
+        )  # fmt: skip
+        a, a_most, a_edge, _ = scaled(made[0], t, real, N1, N2, S, FULL)
+        if SIDES:
+            g, g_most, g_signed, g_sum = scaled(made[1], t, real, N1, N2, S, FULL)
+            g_re, g_im = spectrum(g, stages, again(twiddles, tile, 1), N1, N2, S)
+            g_edge = tl.abs(g_signed)
+            met = neighbours(tl.sqrt(g_re * g_re + g_im * g_im), g_edge, K, N1, N2, S)
+        else:
+            met, g_edge, g_sum, g_most = (), 0.0, 0.0, 0.0
+        h, h_im, h_edge, bound = kernel_bins(
+            met, g_edge, g_sum, g_most, again(static, tile, 0), most + 2 * own, taps, total, scale, SIDES, K, N1, N2, S
+        )
+        target = grads + (own * (2 + SIDES) * batch + b) * length
+        a_re, a_im = spectrum(a, stages, again(twiddles, tile, 2), N1, N2, S)
+        _put(
+            target + (1 + SIDES) * plane, inside, h * a_re - h_im * a_im, h * a_im + h_im * a_re,
+            h_edge * a_edge * (1.0 / N), 2.0 / N, bound * a_most, t, stages, again(twiddles, tile, 3), N1, N2, S,
+        )  # fmt: skip
+        gate = short_tile(
+            row + (2 * D + d) * p_channel, t_own, t, here, real, length, pads, period,
+            S, M, K, SHIFT, CIRCULAR, FULL, HAS_PAD,
+        )  # fmt: skip
+        grad = load_tile(dy + b * dy_batch + d * dy_channel, t, 0.0, real, FULL)
+        e, e_most, e_edge, _ = scaled(gate * grad, t, real, N1, N2, S, FULL)
+        e_re, e_im = spectrum(e, stages, again(twiddles, tile, 4), N1, N2, S)
+        _put(
+            target, inside, h * e_re + h_im * e_im, h * e_im - h_im * e_re,
+            h_edge * e_edge * (1.0 / N), 2.0 / N, bound * e_most, t, stages, again(twiddles, tile, 5), N1, N2, S,
+        )  # fmt: skip
+        factor = tl.where(samples < batch, a_most * e_most, 0.0)
+        dh, dh_edge, by_column = a_re * e_re + a_im * e_im, a_edge * e_edge, over_columns(factor, N2, S)
+        dh0, dh0_im = dh0 + by_column * dh, dh0_im + by_column * (a_re * e_im - a_im * e_re)
+        dh0_edge += factor * dh_edge
+        if SIDES:
+            dh, dh_edge = tl.where(k == 0, 0.5 * dh, dh) * (2.0 / N), dh_edge * (1.0 / N)
+            dm, taken = tl.zeros((N1, COLUMNS), tl.float32), tl.zeros((N1, COLUMNS), tl.float32)
+            back, more = neighbours(dh, dh_edge, K, N1, N2, S), ()
+            by_column = over_columns(factor * g_most, N2, S)
+            for j in tl.static_range(K):
+                tap = tl.load(taps + j).to(tl.float32) / total
+                dm += tap * back[K - 1 - j]
+                products = dh * met[j]
+                if j < K // 2:  # to the Nyquist bin
+                    at_edge = over_columns(dh_edge, N2, S) * met[K // 2]
+                    products += tl.where(k == N // 2 + (j - K // 2), at_edge, 0.0)
+                if j > K // 2:  # from it
+                    taken += tl.where(k == N // 2 - (j - K // 2), tap * dh, 0.0)
+                more = more + (sums[j] + tl.sum(products * by_column, axis=1),)
+            sums = more
+            mid += dh_edge * g_edge * factor * g_most
+            dm_edge = tl.load(taps + K // 2).to(tl.float32) / total * dh_edge + over_rows(taken, N2, S)
+            dm_edge = tl.where(g_signed > 0, dm_edge, tl.where(g_signed < 0, -dm_edge, 0.0))
+            turn = dm / tl.maximum(met[K // 2], TINY)
+            _put(
+                target + plane, inside, turn * g_re, turn * g_im, dm_edge, 1.0, factor * (total * scale),
+                t, stages, again(twiddles, tile, 6), N1, N2, S,
+            )  # fmt: skip
+    place = part * tl.num_programs(0) + own
+    put_in_order(dstatic + place * (S * N), dh0, N1, COLUMNS)
+    put_in_order(dstatic + place * (S * N) + N1 * COLUMNS, dh0_im, N1, COLUMNS)
+    tl.store(edges + place, tl.sum(dh0_edge))
+    if SIDES:
+        for j in tl.static_range(K):
+            tl.store(partial + place * K + j, (tl.sum(sums[j]) + (tl.sum(mid) if j == K // 2 else 0.0)) * scale)

@@ -1,0 +1,73 @@
+"""Rows of 256 to 8,192, forward: everything between the projections in one kernel.
+
+A program takes one channel and goes through samples, S at a time: taps are scalars, the matrices of the transform
+(``four_step_transform.py``) are loaded once. Signals are divided by their largest value, the kernel by a bound on its
+spectrum, before they are rounded to float16: nothing overflows.
+"""
+
+import triton
+import triton.language as tl
+
+from orchid.ops.kernels.dense_spectra import tap_total
+from orchid.ops.kernels.dense_tiles import real_tokens, short_tile, signals_in_time
+from orchid.ops.kernels.four_step_spectra import alternating, kernel_bins, neighbours, scaled
+from orchid.ops.kernels.four_step_transform import again, as_rows, load_stages, series, spectrum
+from orchid.ops.kernels.time_domain import parameters
+
+
+@triton.jit(do_not_specialize=["steps"])
+def four_step_kernel(
+    p, offset, weight, bias, spatial, spectral, static, most, tables, twiddles, pad, y,
+    D, batch, length, period, scale, p_batch, p_channel, y_batch, y_channel, steps,
+    SIDES: tl.constexpr, K: tl.constexpr, SHIFT: tl.constexpr, CIRCULAR: tl.constexpr,
+    FULL: tl.constexpr, HAS_PAD: tl.constexpr, N1: tl.constexpr, N2: tl.constexpr, S: tl.constexpr,
+):  # fmt: skip
+    """Write y = s_2 * (h conv (s_1 * v)), (B, D, L)."""
+    N: tl.constexpr = N1 * N2
+    M: tl.constexpr = N // 8
+    d = tl.program_id(0).to(tl.int64)
+    p_batch, y_batch = tl.multiple_of(p_batch, 8), tl.multiple_of(y_batch, 8)
+    p_channel, y_channel = tl.multiple_of(p_channel, 8), tl.multiple_of(y_channel, 8)
+    v_own, s_own = parameters(weight, bias, offset, d, K, True), parameters(weight, bias, offset, D + d, K, True)
+    t_own = parameters(weight, bias, offset, 2 * D + d, K, True)
+    g_own = parameters(spatial, bias, offset, d, K, False) if SIDES else v_own
+    stages, taps = load_stages(tables, N1, N2, S), spectral + d * K
+    total = tap_total(taps, K) if SIDES else 1.0
+    static += d * (S * N)
+    t = tl.arange(0, N)[None, :]
+    first = tl.program_id(1) * steps
+    for step in range(tl.minimum(steps, tl.cdiv(batch, S) - first)):
+        tile = first + step
+        b = (tile * S + tl.arange(0, S))[:, None]
+        here = b < batch
+        b = tl.minimum(b, batch - 1).to(tl.int64)
+        pads, row = pad + b * length, p + b * p_batch
+        real = real_tokens(t, here, length, pads, FULL, HAS_PAD)
+        made = signals_in_time(
+            row + d * p_channel, row + (D + d) * p_channel, v_own, s_own, g_own, t, here, real, length, pads, period,
+            S, M, SIDES, K, SHIFT, CIRCULAR, FULL, HAS_PAD,
+        )  # fmt: skip
+        a, a_most, a_edge, _ = scaled(made[0], t, real, N1, N2, S, FULL)
+        if SIDES:
+            g, g_most, g_edge, g_sum = scaled(made[1], t, real, N1, N2, S, FULL)
+            re, im = spectrum(g, stages, again(twiddles, tile, 1), N1, N2, S)
+            g_edge = tl.abs(g_edge)
+            met = neighbours(tl.sqrt(re * re + im * im), g_edge, K, N1, N2, S)
+        else:
+            met, g_edge, g_sum, g_most = (), 0.0, 0.0, 0.0
+        h, h_im, h_edge, bound = kernel_bins(
+            met, g_edge, g_sum, g_most, again(static, tile, 0), most + 2 * d, taps, total, scale, SIDES, K, N1, N2, S
+        )
+        re, im = spectrum(a, stages, again(twiddles, tile, 2), N1, N2, S)
+        c_re, c_im = (h * re - h_im * im).to(tl.float16), (h * im + h_im * re).to(tl.float16)
+        c = series(c_re, c_im, stages, again(twiddles, tile, 3), N1, N2, S)
+        c = as_rows((c * (2.0 / N)).to(tl.float16), N1, N2, S).to(tl.float32)
+        c += alternating(t) * (h_edge * a_edge * (1.0 / N))[:, None]
+        gate = short_tile(
+            row + (2 * D + d) * p_channel, t_own, t, here, real, length, pads, period,
+            S, M, K, SHIFT, CIRCULAR, FULL, HAS_PAD,
+        )  # fmt: skip
+        out = gate * c * (bound * a_most)[:, None]
+        if HAS_PAD:
+            out = tl.where(real, out, 0.0)
+        tl.store(y + b * y_batch + d * y_channel + t, out.to(y.dtype.element_ty), mask=here & (t < length))

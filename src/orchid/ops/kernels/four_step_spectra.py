@@ -1,0 +1,71 @@
+"""What both passes of the rows of 256 to 8,192 share: signals as operands, the kernel's spectrum."""
+
+import triton
+import triton.language as tl
+
+from orchid.ops.kernels.dense_tiles import TINY
+from orchid.ops.kernels.four_step_transform import bins, in_order, moved, over_columns, over_rows, side_by_side
+
+
+@triton.jit
+def alternating(t):
+    """Return (-1)^t."""
+    return 1.0 - 2.0 * (t % 2).to(tl.float32)
+
+
+@triton.jit
+def _both(most, edge, total, other_most, other_edge, other_total):
+    return tl.maximum(most, other_most), edge + other_edge, total + other_total
+
+
+@triton.jit
+def scaled(x, t, real, N1: tl.constexpr, N2: tl.constexpr, S: tl.constexpr, FULL: tl.constexpr):
+    """Return rows (S, n), divided by their largest values, as a tile (N1, S N2) of float16, and three numbers (S,).
+
+    The largest values and, of the divided rows, the Nyquist bins and the sums of sizes, which no bin exceeds.
+    """
+    if not FULL:
+        x = tl.where(real, x, 0.0)
+    sizes = tl.abs(x)
+    most, edge, total = tl.reduce((sizes, x * alternating(t), sizes), 1, _both)
+    most = tl.maximum(most, TINY)
+    share = 1.0 / most
+    return side_by_side(x * share[:, None], N1, N2, S).to(tl.float16), most, edge * share, total * share
+
+
+@triton.jit
+def neighbours(x, edge, K: tl.constexpr, N1: tl.constexpr, N2: tl.constexpr, S: tl.constexpr):
+    """Return what the K taps of the frequency Conv1d meet, a tuple of tiles; ``edge`` (S,) is the Nyquist bin."""
+    met = ()
+    for j in tl.static_range(K):
+        met = met + ((x if j == K // 2 else moved(x, edge, j - K // 2, N1, N2, S)),)
+    return met
+
+
+@triton.jit
+def kernel_bins(
+    met, g_edge, g_sum, g_most, static, most, taps, total, scale,
+    SIDES: tl.constexpr, K: tl.constexpr, N1: tl.constexpr, N2: tl.constexpr, S: tl.constexpr,
+):  # fmt: skip
+    """Return h_f over a bound on its size, DC halved: real and imaginary parts; the Nyquist bin, the bound, (S,) both.
+
+    ``met`` are the ``neighbours`` of |G|, at most g_sum, ``static`` and ``most`` as ``four_step_static.py`` has them.
+    """
+    COLUMNS: tl.constexpr = S * N2 // 2
+    h, h_im = in_order(static, N1, COLUMNS), in_order(static + N1 * COLUMNS, N1, COLUMNS)
+    bound, h_edge = tl.zeros((S,), tl.float32) + tl.load(most) + TINY, tl.zeros((S,), tl.float32) + tl.load(most + 1)
+    k = bins(N1, N2, S)
+    if SIDES:
+        factor = g_most * (total * scale)
+        bound += factor * g_sum
+        dependent, given = tl.zeros((N1, COLUMNS), tl.float32), tl.zeros((N1, COLUMNS), tl.float32)
+        for j in tl.static_range(K):
+            tap = tl.load(taps + j).to(tl.float32) / total
+            dependent += tap * met[j]
+            if j < K // 2:  # to the Nyquist bin
+                given += tl.where(k == N1 * N2 // 2 + (j - K // 2), tap * met[K // 2], 0.0)
+        h += over_columns(factor, N2, S) * dependent
+        h_edge += factor * (tl.load(taps + K // 2).to(tl.float32) / total * g_edge + over_rows(given, N2, S))
+    share = over_columns(1.0 / bound, N2, S)
+    h = h * share
+    return tl.where(k == 0, 0.5 * h, h), h_im * share, h_edge / bound, bound

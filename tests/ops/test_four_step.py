@@ -1,0 +1,106 @@
+"""Rows of 256 to 8,192 in half precision, on a GPU or in Triton's interpreter: output and every gradient."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from helpers import relative_error
+from kernel_checks import DEVICE, assert_at_most_twice_as_far_off, build
+
+pytest.importorskip("triton", reason="needs Triton")
+from orchid.ops.kernels import four_step, passes
+
+# Channels: the ratio of two random errors needs many numbers; the interpreter takes its time.
+WIDTH = 4 if DEVICE == "cpu" else 32
+
+
+@pytest.fixture(autouse=True)
+def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """See to it that a test in here goes where it should."""
+    calls = []
+    for name in ("write", "gradients"):
+        original = getattr(four_step, name)
+        monkeypatch.setattr(four_step, name, lambda *given, f=original: (calls.append(f), f(*given))[1])
+    yield
+    assert len(calls) >= 2
+
+
+@pytest.mark.parametrize(
+    ("n", "options"),
+    [
+        (256, {}),
+        (256, {"conditioning": "static"}),
+        (256, {"kernel_size": 5, "short_padding": "same", "norm": "backward"}),
+        (256, {"short_padding": "circular"}),
+        (256, {"boundary": "linear"}),
+        (1024, {}),
+    ],
+    ids=str,
+)
+def test_against_the_reference(n: int, options: dict[str, object]) -> None:
+    mixer = build(WIDTH, n, **options).bfloat16()
+    assert_at_most_twice_as_far_off(mixer, torch.randn(3, n, WIDTH, device=DEVICE).bfloat16())
+
+
+@pytest.mark.skipif(DEVICE == "cpu", reason="takes minutes in the interpreter; needs a CUDA device")
+@pytest.mark.parametrize("n", [512, 2048, 4096, 8192])
+@pytest.mark.parametrize("conditioning", ["phase", "static"])
+def test_every_length(n: int, conditioning: str) -> None:
+    mixer = build(WIDTH, n, conditioning=conditioning).bfloat16()
+    assert_at_most_twice_as_far_off(mixer, torch.randn(3, n, WIDTH, device=DEVICE).bfloat16())
+
+
+@pytest.mark.parametrize("padding", ["causal", "same", "circular"])
+def test_masks_and_shorter_inputs(padding: str) -> None:
+    mixer = build(WIDTH, 256, short_padding=padding).bfloat16()
+    x = torch.randn(3, 200, WIDTH, device=DEVICE).bfloat16()
+    mask = torch.rand(3, 200, device=DEVICE) > 0.3
+    mask[1] = False
+    assert_at_most_twice_as_far_off(mixer, x, mask)
+
+
+@pytest.mark.parametrize(("scale", "offset"), [(1.0, 300.0), (1e-6, 0.0), (1e6, 0.0), (0.0, 0.0)])
+def test_offsets_and_magnitudes(scale: float, offset: float) -> None:
+    mixer = build(2, 256, conditioning="static").bfloat16()
+    x = (torch.randn(2, 256, 2, device=DEVICE) * scale + offset).bfloat16()
+    y = mixer(x)
+    grads = torch.autograd.grad(y.sum(), list(mixer.parameters()))
+    exact = type(mixer)(2, 256, **{**mixer._options(), "backend": "torch"}).double()
+    exact.load_state_dict(mixer.state_dict())
+    assert all(torch.isfinite(t).all() for t in (y, *grads))
+    assert relative_error(y.cpu(), exact(x.double().cpu())) < 2e-2
+
+
+def test_one_large_token() -> None:
+    mixer, x = build(4, 256).bfloat16(), torch.randn(2, 256, 4, device=DEVICE)
+    x[:, 7] *= 1000
+    x = x.bfloat16()
+    exact = type(mixer)(4, 256, **{**mixer._options(), "backend": "torch"}).double()
+    exact.load_state_dict(mixer.state_dict())
+    grads = torch.autograd.grad(mixer(x).float().sum(), list(mixer.parameters()))
+    assert all(torch.isfinite(t).all() for t in grads)
+    assert relative_error(mixer(x).cpu(), exact(x.double().cpu())) < 2e-2
+
+
+def test_frozen() -> None:
+    mixer, x = build(3, 256).bfloat16(), torch.randn(2, 256, 3, device=DEVICE).bfloat16()
+    expected = mixer(x)
+    mixer.freeze()
+    assert relative_error(mixer(x), expected) < 2**-8  # another rounding of h0_f, then to bfloat16
+
+
+def test_chunks_and_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    mixer, x = build(3, 256).bfloat16(), torch.randn(3, 256, 3, device=DEVICE).bfloat16()
+    whole = torch.autograd.grad(mixer(x).float().square().sum(), list(mixer.parameters()))
+    monkeypatch.setattr(passes, "CHUNK", 2 * 3 * 256 // 4)  # two channels
+    parts = torch.autograd.grad(mixer(x).float().square().sum(), list(mixer.parameters()))
+    again = torch.autograd.grad(mixer(x).float().square().sum(), list(mixer.parameters()))
+    assert all(torch.equal(a, b) for a, b in zip(parts, again, strict=True))
+    for a, b in zip(whole, parts, strict=True):
+        assert relative_error(a, b) < 2**-7
+
+
+def test_several_samples_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(four_step, "PROGRAMS", 1)
+    mixer = build(WIDTH, 256).bfloat16()
+    assert_at_most_twice_as_far_off(mixer, torch.randn(5, 256, WIDTH, device=DEVICE).bfloat16())
