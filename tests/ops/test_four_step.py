@@ -18,7 +18,7 @@ WIDTH = 4 if DEVICE == "cpu" else 32
 def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """See to it that a test in here goes where it should."""
     calls = []
-    for name in ("write", "gradients"):
+    for name in ("write", "gradients", "write_plus_conv", "conv_gradients"):
         original = getattr(four_step, name)
         monkeypatch.setattr(four_step, name, lambda *given, f=original: (calls.append(f), f(*given))[1])
     yield
@@ -104,3 +104,46 @@ def test_several_samples_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(four_step, "PROGRAMS", 1)
     mixer = build(WIDTH, 256).bfloat16()
     assert_at_most_twice_as_far_off(mixer, torch.randn(5, 256, WIDTH, device=DEVICE).bfloat16())
+
+
+class TestResidual:
+    """The residual long convolution."""
+
+    @pytest.fixture(autouse=True)
+    def in_rows(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+        """See to it that it is not left to matrix products or FFTs."""
+        calls = set()
+        for name in ("write_plus_conv", "conv_gradients"):
+            original = getattr(four_step, name)
+            monkeypatch.setattr(four_step, name, lambda *given, f=original: (calls.add(f), f(*given))[1])
+        yield
+        assert len(calls) == 2
+
+    @pytest.mark.parametrize(
+        ("n", "options"),
+        [(512, {}), (512, {"conditioning": "static"}), (256, {"boundary": "linear"})],
+        ids=str,
+    )
+    def test_against_the_reference(self, n: int, options: dict[str, object]) -> None:
+        mixer = build(WIDTH, n, residual_conv=True, **options).bfloat16()
+        assert_at_most_twice_as_far_off(mixer, torch.randn(3, n, WIDTH, device=DEVICE).bfloat16())
+
+    def test_masks_and_shorter_inputs(self) -> None:
+        mixer = build(WIDTH, 512, residual_conv=True).bfloat16()
+        x, mask = torch.randn(3, 504, WIDTH, device=DEVICE).bfloat16(), torch.rand(3, 504, device=DEVICE) > 0.3
+        assert_at_most_twice_as_far_off(mixer, x, mask)
+
+    @pytest.mark.skipif(DEVICE == "cpu", reason="takes minutes in the interpreter; needs a CUDA device")
+    @pytest.mark.parametrize("n", [1024, 2048, 4096, 8192])
+    def test_every_length(self, n: int) -> None:
+        mixer = build(WIDTH, n, residual_conv=True).bfloat16()
+        assert_at_most_twice_as_far_off(mixer, torch.randn(3, n, WIDTH, device=DEVICE).bfloat16())
+
+    def test_frozen(self) -> None:
+        mixer, x = build(3, 512, residual_conv=True).bfloat16(), torch.randn(2, 512, 3, device=DEVICE).bfloat16()
+        x.requires_grad_()
+        expected = mixer(x)
+        grad = torch.autograd.grad(expected.float().sum(), x)[0]
+        frozen = mixer.freeze()(x)
+        assert relative_error(frozen, expected) < 2**-8  # another rounding of h0_f, then to bfloat16
+        assert relative_error(torch.autograd.grad(frozen.float().sum(), x)[0], grad) < 2**-7

@@ -7,11 +7,12 @@ import torch
 import triton
 from torch import Tensor
 
+from orchid.ops.kernels.four_step_conv import four_step_conv_grad_kernel, four_step_conv_kernel
 from orchid.ops.kernels.four_step_gradients import four_step_grad_kernel
 from orchid.ops.kernels.four_step_kernels import four_step_kernel
 from orchid.ops.kernels.four_step_static import four_step_static_grad_kernel, four_step_static_kernel
 from orchid.ops.kernels.launch import shared_memory
-from orchid.ops.kernels.operands import Operands
+from orchid.ops.kernels.operands import Operands, Static
 from orchid.ops.transforms import inverse_complex_dft
 
 
@@ -67,8 +68,8 @@ def serves(given: Operands, p: Tensor, dy: Tensor | None = None) -> bool:
 def write(given: Operands, static: Tensor, y: Tensor) -> None:
     """Write y (B, D, L); ``static`` is h0_f of a frozen layer, or T h0 (pairs, n, 2)."""
     p, channels, shape = given.p, given.channels, SHAPES[given.n]
-    steps, parts = _steps(given, channels, shape)
-    rows, most = _static(given, static, 0, channels, shape)
+    steps, parts = _steps(given.batch, channels, shape)
+    rows, most = _static(given.kernel, static, 0, channels)
     four_step_kernel[(channels, parts)](
         p, given.offset, given.weight, given.bias, given.spatial, given.spectral, rows, most,
         *tables(shape, p.device), given.address(given.pad), y,
@@ -81,8 +82,8 @@ def write(given: Operands, static: Tensor, y: Tensor) -> None:
 def gradients(given: Operands, first: int, last: int, static: Tensor, dy: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return what a chunk of channels, from first to last - 1, gives to the gradients: see ``dense.gradients``."""
     p, n, batch, channels, shape = given.p, given.n, given.batch, last - first, SHAPES[given.n]
-    steps, parts = _steps(given, channels, shape)
-    rows, most = _static(given, static, first, last, shape)
+    steps, parts = _steps(batch, channels, shape)
+    rows, most = _static(given.kernel, static, first, last)
     grads = p.new_empty((channels, 2 + given.sides, batch, given.length))
     dstatic = rows.new_empty((parts, *rows.shape))
     edges, partial = rows.new_empty((parts, channels)), rows.new_empty((parts, channels, given.taps))
@@ -92,11 +93,43 @@ def gradients(given: Operands, first: int, last: int, static: Tensor, dy: Tensor
         first, given.channels, batch, given.length, given.period, given.scale, *p.stride()[:2], *dy.stride()[:2],
         SIDES=given.sides, steps=steps, **_settings(given, shape),
     )  # fmt: skip
-    pairs = rows.new_empty(((channels + 1) // 2, n, 2))
-    four_step_static_grad_kernel[(pairs.shape[0],)](
-        dstatic, edges, pairs, channels, parts, **_sizes(shape), num_warps=shape.warps
+    return grads, _static_gradients(n, dstatic, edges), partial.sum(dim=0)
+
+
+def serves_rows(n: int, *rows: Tensor) -> bool:
+    """Return whether a static convolution of rows (B, D, L), contiguous along L, is served."""
+    return (
+        n in SHAPES
+        and SHAPES[n].shared <= shared_memory(rows[0].device)
+        and all(t.dtype == torch.bfloat16 for t in rows)
+        and not any(size % 8 for t in rows for size in (t.shape[2], *t.stride()[:2], t.storage_offset()))
     )
-    return grads, inverse_complex_dft(pairs), partial.sum(dim=0)
+
+
+def write_plus_conv(kernel: Static, static: Tensor, u: Tensor, x: Tensor, y: Tensor) -> None:
+    """Write y = x + h0 conv u; x and y are (B, D, L), u is (D, B, L)."""
+    batch, channels, length = x.shape
+    shape = SHAPES[kernel.n]
+    steps, parts = _steps(batch, channels, shape)
+    four_step_conv_kernel[(channels, parts)](
+        u, x, *_static(kernel, static, 0, channels), *tables(shape, u.device), y,
+        batch, length, *x.stride()[:2], *y.stride()[:2], steps,
+        FULL=length == kernel.n, **_sizes(shape), num_warps=shape.warps, num_stages=1,
+    )  # fmt: skip
+
+
+def conv_gradients(kernel: Static, static: Tensor, u: Tensor, dy: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the gradients of u, (D, B, L), and of h0, (pairs, n, 2), from dy (B, D, L)."""
+    batch, channels, length = dy.shape
+    shape = SHAPES[kernel.n]
+    steps, parts = _steps(batch, channels, shape)
+    rows, most = _static(kernel, static, 0, channels)
+    du, dstatic, edges = torch.empty_like(u), rows.new_empty((parts, *rows.shape)), rows.new_empty((parts, channels))
+    four_step_conv_grad_kernel[(channels, parts)](
+        u, dy, rows, most, *tables(shape, u.device), du, dstatic, edges, batch, length, *dy.stride()[:2], steps,
+        FULL=length == kernel.n, **_sizes(shape), num_warps=shape.warps, num_stages=1,
+    )  # fmt: skip
+    return du, _static_gradients(kernel.n, dstatic, edges)
 
 
 def fragments(x: Tensor) -> Tensor:
@@ -142,20 +175,30 @@ def _waves(rows: int, columns: int, period: int, device: torch.device) -> Tensor
     return torch.stack((angle.cos(), -angle.sin()))
 
 
-def _static(given: Operands, static: Tensor, first: int, last: int, shape: Shape) -> tuple[Tensor, Tensor]:
+def _static(kernel: Static, static: Tensor, first: int, last: int) -> tuple[Tensor, Tensor]:
     """Return h0_f as the kernels read it, (channels, 2, S n / 2), and for each channel a bound and the Nyquist bin."""
-    rows = static.new_empty((last - first, 2, shape.rows * given.n // 2))
+    shape = SHAPES[kernel.n]
+    rows = static.new_empty((last - first, 2, shape.rows * kernel.n // 2))
     most = static.new_empty((last - first, 2))
     four_step_static_kernel[(last - first,)](
-        static, given.delta, rows, most, first, KEPT=given.static is not None, **_sizes(shape),
-        num_warps=shape.warps,
-    )  # fmt: skip
+        static, kernel.delta, rows, most, first, KEPT=kernel.kept is not None, **_sizes(shape), num_warps=shape.warps
+    )
     return rows, most
 
 
-def _steps(given: Operands, channels: int, shape: Shape) -> tuple[int, int]:
+def _static_gradients(n: int, dstatic: Tensor, edges: Tensor) -> Tensor:
+    """Return the gradient of h0, (pairs, n, 2), from what programs have summed."""
+    parts, channels = edges.shape
+    shape, pairs = SHAPES[n], dstatic.new_empty(((channels + 1) // 2, n, 2))
+    four_step_static_grad_kernel[(pairs.shape[0],)](
+        dstatic, edges, pairs, channels, parts, **_sizes(shape), num_warps=shape.warps
+    )
+    return inverse_complex_dft(pairs)
+
+
+def _steps(batch: int, channels: int, shape: Shape) -> tuple[int, int]:
     """Return how many tiles a program goes through, and into how many parts they fall."""
-    tiles = triton.cdiv(given.batch, shape.rows)
+    tiles = triton.cdiv(batch, shape.rows)
     steps = triton.cdiv(tiles, min(tiles, triton.cdiv(PROGRAMS, channels)))
     return steps, triton.cdiv(tiles, steps)
 

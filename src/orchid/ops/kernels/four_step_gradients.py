@@ -8,16 +8,14 @@ import triton.language as tl
 
 from orchid.ops.kernels.dense_spectra import tap_total
 from orchid.ops.kernels.dense_tiles import TINY, load_tile, real_tokens, short_tile, signals_in_time
-from orchid.ops.kernels.four_step_spectra import alternating, kernel_bins, neighbours, scaled
+from orchid.ops.kernels.four_step_spectra import in_time, kernel_bins, neighbours, scaled
 from orchid.ops.kernels.four_step_transform import (
     again,
-    as_rows,
     bins,
     load_stages,
     over_columns,
     over_rows,
     put_in_order,
-    series,
     spectrum,
 )
 from orchid.ops.kernels.sums import zeros
@@ -29,10 +27,8 @@ def _put(
     target, inside, re, im, edge, share, factor, t, stages, twiddles,
     N1: tl.constexpr, N2: tl.constexpr, S: tl.constexpr,
 ):  # fmt: skip
-    """Store (share x + (-1)^t edge) factor, x the rows in time of a spectrum; edge and factor are (S,)."""
-    x = series(re.to(tl.float16), im.to(tl.float16), stages, twiddles, N1, N2, S)
-    x = as_rows((x * share).to(tl.float16), N1, N2, S).to(tl.float32)
-    x = (x + alternating(t) * edge[:, None]) * factor[:, None]
+    """Store ``in_time`` times a factor (S,)."""
+    x = in_time(re, im, edge, share, t, stages, twiddles, N1, N2, S) * factor[:, None]
     tl.store(target + t, x.to(target.dtype.element_ty), mask=inside)
 
 

@@ -10,8 +10,8 @@ import triton.language as tl
 
 from orchid.ops.kernels.dense_spectra import tap_total
 from orchid.ops.kernels.dense_tiles import real_tokens, short_tile, signals_in_time
-from orchid.ops.kernels.four_step_spectra import alternating, kernel_bins, neighbours, scaled
-from orchid.ops.kernels.four_step_transform import again, as_rows, load_stages, series, spectrum
+from orchid.ops.kernels.four_step_spectra import in_time, kernel_bins, neighbours, scaled
+from orchid.ops.kernels.four_step_transform import again, load_stages, spectrum
 from orchid.ops.kernels.time_domain import parameters
 
 
@@ -59,10 +59,10 @@ def four_step_kernel(
             met, g_edge, g_sum, g_most, again(static, tile, 0), most + 2 * d, taps, total, scale, SIDES, K, N1, N2, S
         )
         re, im = spectrum(a, stages, again(twiddles, tile, 2), N1, N2, S)
-        c_re, c_im = (h * re - h_im * im).to(tl.float16), (h * im + h_im * re).to(tl.float16)
-        c = series(c_re, c_im, stages, again(twiddles, tile, 3), N1, N2, S)
-        c = as_rows((c * (2.0 / N)).to(tl.float16), N1, N2, S).to(tl.float32)
-        c += alternating(t) * (h_edge * a_edge * (1.0 / N))[:, None]
+        c = in_time(
+            h * re - h_im * im, h * im + h_im * re, h_edge * a_edge * (1.0 / N), 2.0 / N,
+            t, stages, again(twiddles, tile, 3), N1, N2, S,
+        )  # fmt: skip
         gate = short_tile(
             row + (2 * D + d) * p_channel, t_own, t, here, real, length, pads, period,
             S, M, K, SHIFT, CIRCULAR, FULL, HAS_PAD,

@@ -1,10 +1,19 @@
-"""What both passes of the rows of 256 to 8,192 share: signals as operands, the kernel's spectrum."""
+"""What the kernels of rows of 256 to 8,192 share: signals as operands, the kernel's spectrum, rows back in time."""
 
 import triton
 import triton.language as tl
 
 from orchid.ops.kernels.dense_tiles import TINY
-from orchid.ops.kernels.four_step_transform import bins, in_order, moved, over_columns, over_rows, side_by_side
+from orchid.ops.kernels.four_step_transform import (
+    as_rows,
+    bins,
+    in_order,
+    moved,
+    over_columns,
+    over_rows,
+    series,
+    side_by_side,
+)
 
 
 @triton.jit
@@ -69,3 +78,10 @@ def kernel_bins(
     share = over_columns(1.0 / bound, N2, S)
     h = h * share
     return tl.where(k == 0, 0.5 * h, h), h_im * share, h_edge / bound, bound
+
+
+@triton.jit
+def in_time(re, im, edge, share, t, stages, twiddles, N1: tl.constexpr, N2: tl.constexpr, S: tl.constexpr):
+    """Return share x + (-1)^t edge, (S, n), x being the ``series`` of a spectrum; ``edge`` is (S,)."""
+    x = series(re.to(tl.float16), im.to(tl.float16), stages, twiddles, N1, N2, S)
+    return as_rows((x * share).to(tl.float16), N1, N2, S).to(tl.float32) + alternating(t) * edge[:, None]
