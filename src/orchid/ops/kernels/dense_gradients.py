@@ -22,7 +22,8 @@ from orchid.ops.kernels.dense_spectra import (
     to_edge,
     weighted,
 )
-from orchid.ops.kernels.dense_tiles import TINY, load_tile, operand, real_tokens, short_tile, signals
+from orchid.ops.kernels.dense_tiles import TINY, load_tile, operand, real_tokens, short_tile, signals, within
+from orchid.ops.kernels.octets import in_eights
 from orchid.ops.kernels.time_domain import parameters
 
 
@@ -50,8 +51,8 @@ def dense_grad_kernel(
     BLOCKS: tl.constexpr = H // BLOCK
     own, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     d = first_d + own
-    p_batch, dy_batch, length = tl.multiple_of(p_batch, 8), tl.multiple_of(dy_batch, 8), tl.multiple_of(length, 8)
-    p_channel, dy_channel = tl.multiple_of(p_channel, 8), tl.multiple_of(dy_channel, 8)
+    p_batch, dy_batch, length = in_eights(p_batch), in_eights(dy_batch), in_eights(length)
+    p_channel, dy_channel = in_eights(p_channel), in_eights(dy_channel)
     v_own, s_own = parameters(weight, bias, offset, d, K, True), parameters(weight, bias, offset, D + d, K, True)
     t_own = parameters(weight, bias, offset, 2 * D + d, K, True)
     g_own = parameters(spatial, bias, offset, d, K, False) if SIDES else v_own
@@ -65,12 +66,12 @@ def dense_grad_kernel(
         here = b < batch
         b = tl.minimum(b, batch - 1).to(tl.int64)
         pads, row, inside = pad + b * length, p + b * p_batch, here & (t < length)
-        real = real_tokens(t, here, length, pads, FULL, HAS_PAD)
+        real = real_tokens(t, within(t, here, length, FULL), pads, HAS_PAD)
         gate = short_tile(
             row + (2 * D + d) * p_channel, t_own, t, here, real, length, pads, period,
             ROWS, M, K, SHIFT, CIRCULAR, FULL, HAS_PAD,
         )  # fmt: skip
-        grad = load_tile(dy + b * dy_batch + d * dy_channel, t, 0.0, real, FULL)
+        grad = load_tile(dy + b * dy_batch + d * dy_channel, t, 0.0, within(t, here, length, FULL), real, FULL)
         e, e_most = operand(gate * grad, real, FULL)
         made = signals(
             row + d * p_channel, row + (D + d) * p_channel, v_own, s_own, g_own, t, here, real, length, pads, period,
@@ -134,7 +135,7 @@ def dense_conditioning_grad_kernel(
     BLOCKS: tl.constexpr = H // BLOCK
     own, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     d = first_d + own
-    p_batch, p_channel, length = tl.multiple_of(p_batch, 8), tl.multiple_of(p_channel, 8), tl.multiple_of(length, 8)
+    p_batch, p_channel, length = in_eights(p_batch), in_eights(p_channel), in_eights(length)
     g_own = parameters(spatial, bias, offset, d, K, False)
     matrices, taps = load_tables(tables, N, BLOCK), spectral + d * K
     total = tap_total(taps, K)
@@ -148,7 +149,7 @@ def dense_conditioning_grad_kernel(
         here = b < batch
         b = tl.minimum(b, batch - 1).to(tl.int64)
         pads = pad + b * length
-        real = real_tokens(t, here, length, pads, FULL, HAS_PAD)
+        real = real_tokens(t, within(t, here, length, FULL), pads, HAS_PAD)
         g = short_tile(
             p + b * p_batch + d * p_channel, g_own, t, here, real, length, pads, period,
             ROWS, M, K, SHIFT, CIRCULAR, FULL, HAS_PAD,

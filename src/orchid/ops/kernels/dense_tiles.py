@@ -20,20 +20,29 @@ def octets(x, ROWS: tl.constexpr, M: tl.constexpr):
 
 
 @triton.jit
-def real_tokens(t, here, length, pads, FULL: tl.constexpr, HAS_PAD: tl.constexpr):
-    """Return whether positions (1, N) of samples (ROWS, 1) hold real tokens."""
-    real = here & (t >= 0)
+def within(t, here, length, FULL: tl.constexpr):
+    """Return whether positions (1, N) lie within the rows of samples (ROWS, 1)."""
+    inside = here & (t >= 0)
     if not FULL:
-        real = real & (t < length)
-    if HAS_PAD:
-        real = real & (tl.load(pads + t, mask=real, other=1) == 0)
-    return real
+        inside = inside & (t < length)
+    return inside
 
 
 @triton.jit
-def load_tile(row, t, offset, real, FULL: tl.constexpr):
-    """Load positions t of a stream and add its offset; where FULL, rows beyond the last sample are left as they are."""
-    x = tl.load(row + t, mask=real, other=0.0).to(tl.float32) + offset
+def real_tokens(t, inside, pads, HAS_PAD: tl.constexpr):
+    """Return whether positions ``within`` rows hold real tokens."""
+    if HAS_PAD:
+        inside = inside & (tl.load(pads + t, mask=inside, other=1) == 0)
+    return inside
+
+
+@triton.jit
+def load_tile(row, t, offset, inside, real, FULL: tl.constexpr):
+    """Load positions t of a stream and add its offset; where FULL, rows beyond the last sample are left as they are.
+
+    All tokens inside are loaded, in vectors, and those that are not real dropped.
+    """
+    x = tl.load(row + t, mask=inside, other=0.0).to(tl.float32) + offset
     if not FULL:
         x = tl.where(real, x, 0.0)
     return x
@@ -49,15 +58,17 @@ def stream(
 
     The neighbours of an octet come with theirs, in one load each.
     """
-    x = octets(load_tile(row, t, offset, real, FULL), ROWS, M)
+    x = octets(load_tile(row, t, offset, within(t, here, length, FULL), real, FULL), ROWS, M)
     if SHIFT < K - 1:
         before = wrapped(t - 8, period, CIRCULAR)
-        inside = real_tokens(before, here, length, pads, FULL, HAS_PAD)
-        x = octets(load_tile(row, before, offset, inside, False), ROWS, M)[9 - K + SHIFT :] + x
+        inside = within(before, here, length, FULL)
+        there = real_tokens(before, inside, pads, HAS_PAD)
+        x = octets(load_tile(row, before, offset, inside, there, False), ROWS, M)[9 - K + SHIFT :] + x
     if SHIFT > 0:
         after = wrapped(t + 8, period, CIRCULAR)
-        inside = real_tokens(after, here, length, pads, False, HAS_PAD)
-        x = x + octets(load_tile(row, after, offset, inside, False), ROWS, M)[:SHIFT]
+        inside = within(after, here, length, False)
+        there = real_tokens(after, inside, pads, HAS_PAD)
+        x = x + octets(load_tile(row, after, offset, inside, there, False), ROWS, M)[:SHIFT]
     return x
 
 

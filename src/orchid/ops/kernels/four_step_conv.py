@@ -3,9 +3,10 @@
 import triton
 import triton.language as tl
 
-from orchid.ops.kernels.dense_tiles import load_tile, real_tokens
+from orchid.ops.kernels.dense_tiles import load_tile, within
 from orchid.ops.kernels.four_step_spectra import in_time, kernel_bins, scaled
 from orchid.ops.kernels.four_step_transform import again, load_stages, over_columns, put_in_order, spectrum
+from orchid.ops.kernels.octets import in_eights
 
 
 @triton.jit
@@ -29,15 +30,15 @@ def four_step_conv_kernel(
     """Write y = x + h0 conv u, x and y (B, D, L), u (D, B, L)."""
     N: tl.constexpr = N1 * N2
     d = tl.program_id(0).to(tl.int64)
-    x_batch, y_batch, length = tl.multiple_of(x_batch, 8), tl.multiple_of(y_batch, 8), tl.multiple_of(length, 8)
-    x_channel, y_channel = tl.multiple_of(x_channel, 8), tl.multiple_of(y_channel, 8)
+    x_batch, y_batch, length = in_eights(x_batch), in_eights(y_batch), in_eights(length)
+    x_channel, y_channel = in_eights(x_channel), in_eights(y_channel)
     stages, t = load_stages(tables, N1, N2, S), tl.arange(0, N)[None, :]
     static, most = static + d * (S * N), most + 2 * d
     first = tl.program_id(1) * steps
     for step in range(tl.minimum(steps, tl.cdiv(batch, S) - first)):
         b, here = _samples(first + step, batch, S)
-        real = real_tokens(t, here, length, u, FULL, False)
-        values = load_tile(u + (d * batch + b) * length, t, 0.0, real, FULL)
+        real = within(t, here, length, FULL)
+        values = load_tile(u + (d * batch + b) * length, t, 0.0, real, real, FULL)
         a, a_most, a_edge, _ = scaled(values, t, real, N1, N2, S, FULL)
         h, h_im, h_edge, bound = _statics(static, most, first + step, N1, N2, S)
         re, im = spectrum(a, stages, again(twiddles, first + step, 1), N1, N2, S)
@@ -60,7 +61,7 @@ def four_step_conv_grad_kernel(
     N: tl.constexpr = N1 * N2
     COLUMNS: tl.constexpr = S * N2 // 2
     d, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    dy_batch, dy_channel, length = tl.multiple_of(dy_batch, 8), tl.multiple_of(dy_channel, 8), tl.multiple_of(length, 8)
+    dy_batch, dy_channel, length = in_eights(dy_batch), in_eights(dy_channel), in_eights(length)
     stages, t = load_stages(tables, N1, N2, S), tl.arange(0, N)[None, :]
     static, most = static + d * (S * N), most + 2 * d
     dh0, dh0_im = tl.zeros((N1, COLUMNS), tl.float32), tl.zeros((N1, COLUMNS), tl.float32)
@@ -68,8 +69,8 @@ def four_step_conv_grad_kernel(
     first = part * steps
     for step in range(tl.minimum(steps, tl.cdiv(batch, S) - first)):
         b, here = _samples(first + step, batch, S)
-        real = real_tokens(t, here, length, u, FULL, False)
-        grad = load_tile(dy + b * dy_batch + d * dy_channel, t, 0.0, real, FULL)
+        real = within(t, here, length, FULL)
+        grad = load_tile(dy + b * dy_batch + d * dy_channel, t, 0.0, real, real, FULL)
         e, e_most, e_edge, _ = scaled(grad, t, real, N1, N2, S, FULL)
         h, h_im, h_edge, bound = _statics(static, most, first + step, N1, N2, S)
         e_re, e_im = spectrum(e, stages, again(twiddles, first + step, 1), N1, N2, S)
@@ -79,7 +80,7 @@ def four_step_conv_grad_kernel(
         )  # fmt: skip
         at = (d * batch + b) * length + t
         tl.store(du + at, (out * (bound * e_most)[:, None]).to(du.dtype.element_ty), mask=here & (t < length))
-        values = load_tile(u + (d * batch + b) * length, t, 0.0, real, FULL)
+        values = load_tile(u + (d * batch + b) * length, t, 0.0, real, real, FULL)
         a, a_most, a_edge, _ = scaled(values, t, real, N1, N2, S, FULL)
         a_re, a_im = spectrum(a, stages, again(twiddles, first + step, 3), N1, N2, S)
         factor = tl.where((first + step) * S + tl.arange(0, S) < batch, a_most * e_most, 0.0)

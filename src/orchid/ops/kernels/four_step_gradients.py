@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 
 from orchid.ops.kernels.dense_spectra import tap_total
-from orchid.ops.kernels.dense_tiles import TINY, load_tile, real_tokens, short_tile, signals_in_time
+from orchid.ops.kernels.dense_tiles import TINY, load_tile, real_tokens, short_tile, signals_in_time, within
 from orchid.ops.kernels.four_step_spectra import in_time, kernel_bins, neighbours, scaled
 from orchid.ops.kernels.four_step_transform import (
     again,
@@ -18,6 +18,7 @@ from orchid.ops.kernels.four_step_transform import (
     put_in_order,
     spectrum,
 )
+from orchid.ops.kernels.octets import in_eights
 from orchid.ops.kernels.sums import zeros
 from orchid.ops.kernels.time_domain import parameters
 
@@ -49,8 +50,8 @@ def four_step_grad_kernel(
     COLUMNS: tl.constexpr = S * N2 // 2
     own, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     d = first_d + own
-    p_batch, dy_batch, length = tl.multiple_of(p_batch, 8), tl.multiple_of(dy_batch, 8), tl.multiple_of(length, 8)
-    p_channel, dy_channel = tl.multiple_of(p_channel, 8), tl.multiple_of(dy_channel, 8)
+    p_batch, dy_batch, length = in_eights(p_batch), in_eights(dy_batch), in_eights(length)
+    p_channel, dy_channel = in_eights(p_channel), in_eights(dy_channel)
     v_own, s_own = parameters(weight, bias, offset, d, K, True), parameters(weight, bias, offset, D + d, K, True)
     t_own = parameters(weight, bias, offset, 2 * D + d, K, True)
     g_own = parameters(spatial, bias, offset, d, K, False) if SIDES else v_own
@@ -67,7 +68,7 @@ def four_step_grad_kernel(
         here = (samples < batch)[:, None]
         b = tl.minimum(samples, batch - 1).to(tl.int64)[:, None]
         pads, row, inside = pad + b * length, p + b * p_batch, here & (t < length)
-        real = real_tokens(t, here, length, pads, FULL, HAS_PAD)
+        real = real_tokens(t, within(t, here, length, FULL), pads, HAS_PAD)
         made = signals_in_time(
             row + d * p_channel, row + (D + d) * p_channel, v_own, s_own, g_own, t, here, real, length, pads, period,
             S, M, SIDES, K, SHIFT, CIRCULAR, FULL, HAS_PAD,
@@ -93,7 +94,7 @@ def four_step_grad_kernel(
             row + (2 * D + d) * p_channel, t_own, t, here, real, length, pads, period,
             S, M, K, SHIFT, CIRCULAR, FULL, HAS_PAD,
         )  # fmt: skip
-        grad = load_tile(dy + b * dy_batch + d * dy_channel, t, 0.0, real, FULL)
+        grad = load_tile(dy + b * dy_batch + d * dy_channel, t, 0.0, within(t, here, length, FULL), real, FULL)
         e, e_most, e_edge, _ = scaled(gate * grad, t, real, N1, N2, S, FULL)
         e_re, e_im = spectrum(e, stages, again(twiddles, tile, 4), N1, N2, S)
         _put(

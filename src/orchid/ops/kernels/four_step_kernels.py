@@ -9,9 +9,10 @@ import triton
 import triton.language as tl
 
 from orchid.ops.kernels.dense_spectra import tap_total
-from orchid.ops.kernels.dense_tiles import real_tokens, short_tile, signals_in_time
+from orchid.ops.kernels.dense_tiles import real_tokens, short_tile, signals_in_time, within
 from orchid.ops.kernels.four_step_spectra import in_time, kernel_bins, neighbours, scaled
 from orchid.ops.kernels.four_step_transform import again, load_stages, spectrum
+from orchid.ops.kernels.octets import in_eights
 from orchid.ops.kernels.time_domain import parameters
 
 
@@ -26,8 +27,8 @@ def four_step_kernel(
     N: tl.constexpr = N1 * N2
     M: tl.constexpr = N // 8
     d = tl.program_id(0).to(tl.int64)
-    p_batch, y_batch = tl.multiple_of(p_batch, 8), tl.multiple_of(y_batch, 8)
-    p_channel, y_channel = tl.multiple_of(p_channel, 8), tl.multiple_of(y_channel, 8)
+    p_batch, y_batch, length = in_eights(p_batch), in_eights(y_batch), in_eights(length)
+    p_channel, y_channel = in_eights(p_channel), in_eights(y_channel)
     v_own, s_own = parameters(weight, bias, offset, d, K, True), parameters(weight, bias, offset, D + d, K, True)
     t_own = parameters(weight, bias, offset, 2 * D + d, K, True)
     g_own = parameters(spatial, bias, offset, d, K, False) if SIDES else v_own
@@ -42,7 +43,7 @@ def four_step_kernel(
         here = b < batch
         b = tl.minimum(b, batch - 1).to(tl.int64)
         pads, row = pad + b * length, p + b * p_batch
-        real = real_tokens(t, here, length, pads, FULL, HAS_PAD)
+        real = real_tokens(t, within(t, here, length, FULL), pads, HAS_PAD)
         made = signals_in_time(
             row + d * p_channel, row + (D + d) * p_channel, v_own, s_own, g_own, t, here, real, length, pads, period,
             S, M, SIDES, K, SHIFT, CIRCULAR, FULL, HAS_PAD,

@@ -11,6 +11,7 @@ import triton.language as tl
 from orchid.ops.kernels.octets import (
     around,
     convolved,
+    in_eights,
     neighbours,
     put_octet,
     real_around,
@@ -84,9 +85,9 @@ def octet_grad_kernel(
     BACK: tl.constexpr = K - 1 - SHIFT
     own, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     d = first + own
-    p_batch, p_channel = tl.multiple_of(p_batch, 8), tl.multiple_of(p_channel, 8)
-    dy_batch, dy_channel = tl.multiple_of(dy_batch, 8), tl.multiple_of(dy_channel, 8)
-    dp_batch, dp_channel = tl.multiple_of(dp_batch, 8), tl.multiple_of(dp_channel, 8)
+    p_batch, p_channel = in_eights(p_batch), in_eights(p_channel)
+    dy_batch, dy_channel = in_eights(dy_batch), in_eights(dy_channel)
+    dp_batch, dp_channel = in_eights(dp_batch), in_eights(dp_channel)
     v_own, s_own = parameters(weight, bias, offset, d, K, True), parameters(weight, bias, offset, D + d, K, True)
     t_own = parameters(weight, bias, offset, 2 * D + d, K, True)
     g_own = side_parameters(spatial, bias, offset, d, D, SIDES, K)

@@ -12,6 +12,7 @@ from orchid.ops.kernels.octets import (
     both_octets,
     convolved,
     eight,
+    in_eights,
     neighbours,
     octet,
     put_both_octets,
@@ -57,8 +58,8 @@ def octet_signals_kernel(
     within = item < batch * n_octets
     b, m = (item // n_octets).to(tl.int64), item % n_octets
     inside = within & (m < octets)
-    p_batch, p_channel = tl.multiple_of(p_batch, 8), tl.multiple_of(p_channel, 8)
-    dy_batch, dy_channel = tl.multiple_of(dy_batch, 8), tl.multiple_of(dy_channel, 8)
+    p_batch, p_channel = in_eights(p_batch), in_eights(p_channel)
+    dy_batch, dy_channel = in_eights(dy_batch), in_eights(dy_channel)
     before, after, is_before, is_after = neighbours(m, octets, period, inside, CIRCULAR)
     pads = pad + b * (octets * 8)
     real = real_around(pads, m, before, after, inside, is_before, is_after, BACK, SHIFT, HAS_PAD, BLOCK)
@@ -124,8 +125,8 @@ def octet_gate_kernel(
     item = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = item < batch * octets
     b, m = (item // octets).to(tl.int64), item % octets
-    p_batch, p_channel = tl.multiple_of(p_batch, 8), tl.multiple_of(p_channel, 8)
-    y_batch, y_channel = tl.multiple_of(y_batch, 8), tl.multiple_of(y_channel, 8)
+    p_batch, p_channel = in_eights(p_batch), in_eights(p_channel)
+    y_batch, y_channel = in_eights(y_batch), in_eights(y_channel)
     before, after, is_before, is_after = neighbours(m, octets, period, inside, CIRCULAR)
     pads = pad + b * (octets * 8)
     real = real_around(pads, m, before, after, inside, is_before, is_after, BACK, SHIFT, HAS_PAD, BLOCK)

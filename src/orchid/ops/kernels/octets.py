@@ -13,6 +13,12 @@ import triton.language as tl
 
 
 @triton.jit
+def in_eights(size):
+    """Return a number that eight divides in a way that the compiler sees it: loads are vectors only then."""
+    return size // 8 * 8
+
+
+@triton.jit
 def eight(x):
     """Split (..., 2, 2, 2) into eight (...), in the order of positions."""
     even, odd = tl.split(x)
