@@ -30,6 +30,7 @@ class Entry:
         dtype: of weights and input.
         build: (d_model, max_length) -> a module (B, L, D) -> (B, L, D).
         checkable: whether a float64 copy of the module says what is right.
+        longest: the longest sequence it is timed at; attention would take minutes.
     """
 
     mixer: str
@@ -37,6 +38,7 @@ class Entry:
     dtype: torch.dtype
     build: Callable[[int, int], nn.Module]
     checkable: bool = True
+    longest: int = 2**17
 
     def checked_length(self, length: int) -> int:
         """Return the length at which the entry is compared with its reference before it is timed."""
@@ -99,7 +101,7 @@ def _own(name: str, device: torch.device) -> list[Entry]:
         Entry(name, "torch", torch.bfloat16, _orchid("torch")),
     ]
     if settings_obstacle(OrchidMixer(16, 16)) is None:
-        entries.append(Entry(name, "triton", torch.bfloat16, _orchid("triton")))
+        entries.append(Entry(name, "triton", torch.bfloat16, _orchid("triton"), longest=2**20))
     return entries
 
 
