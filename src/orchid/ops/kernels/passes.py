@@ -14,10 +14,10 @@ from orchid.ops.kernels import around_fft, dense, four_step, octet_passes
 from orchid.ops.kernels.operands import Operands
 from orchid.ops.kernels.static import StaticGradients, static_of, static_spectra
 
-# Elements (channels x batch x n) of a chunk around FFTs; short rows need a quarter of the scratch.
-CHUNK = 3 * 2**22
-# The static kernel's spectrum is kept for the backward pass where it is smaller than this, in elements.
-SMALL = 2**23
+# Elements (channels x batch x n) of a chunk around FFTs; one kernel needs a quarter of the scratch.
+CHUNK = 5 * 2**21
+# The static kernel's spectrum is kept for the backward pass where it is smaller than this, in elements: half a GiB.
+SMALL = 2**27
 Gradients = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 
 
