@@ -49,13 +49,20 @@ SHAPES = {
 LONGEST_BACKWARD = 4096
 # Programs wanted in a launch.
 PROGRAMS = 4096
+# Whether masked rows, and rows of any number of octets, are served too: for tests.
+ANY_ROWS = False
 
 
 def serves(given: Operands, p: Tensor, dy: Tensor | None = None) -> bool:
-    """Return whether rows of p, and in the backward pass of dy, are served: see ``dense.serves``."""
+    """Return whether rows of p, and in the backward pass of dy, are served: see ``dense.serves``.
+
+    Masks, and lengths that 16 does not divide, are not: right in the interpreter, masked rows came out wrong on an H200,
+    and the cause is not known.
+    """
     rows = (p,) if dy is None else (p, dy)
     return (
         given.n in SHAPES
+        and (ANY_ROWS or (given.pad is None and given.length % 16 == 0))
         and (dy is None or given.n <= LONGEST_BACKWARD)
         and SHAPES[given.n].shared <= shared_memory(p.device)
         and given.u is None
@@ -100,6 +107,7 @@ def serves_rows(n: int, *rows: Tensor) -> bool:
     """Return whether a static convolution of rows (B, D, L), contiguous along L, is served."""
     return (
         n in SHAPES
+        and (ANY_ROWS or rows[0].shape[2] % 16 == 0)
         and SHAPES[n].shared <= shared_memory(rows[0].device)
         and all(t.dtype == torch.bfloat16 for t in rows)
         and not any(size % 8 for t in rows for size in (t.shape[2], *t.stride()[:2], t.storage_offset()))

@@ -33,7 +33,7 @@ def _put(
     tl.store(target + t, x.to(target.dtype.element_ty), mask=inside)
 
 
-@triton.jit(do_not_specialize=["first_d", "steps"])
+@triton.jit(do_not_specialize=["first_d", "batch", "steps"])
 def four_step_grad_kernel(
     p, dy, offset, weight, bias, spatial, spectral, static, most, tables, twiddles, pad, grads, dstatic, edges, partial,
     first_d, D, batch, length, period, scale, p_batch, p_channel, dy_batch, dy_channel, steps,

@@ -67,7 +67,7 @@ def _put(row, m, inside, real, x, BLOCK: tl.constexpr):
     return _total(kept)
 
 
-@triton.jit(do_not_specialize=["first", "steps"])
+@triton.jit(do_not_specialize=["first", "batch", "steps"])
 def octet_grad_kernel(
     p, dy, offset, weight, bias, spatial, grads, pad, dp, partial,
     first, D, batch, octets, period,

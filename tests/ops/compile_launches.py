@@ -1,0 +1,70 @@
+"""Run layers without a GPU and compile every kernel that they launch, for an H100, as its launch would.
+
+The interpreter, which the other tests use, forgives what the compiler does not: sizes of 1 are constants there, for one.
+A script of its own: kernels are made for the interpreter or for the compiler when they are imported.
+"""
+
+import os
+import sys
+from typing import Any
+
+os.environ.pop("TRITON_INTERPRET", None)
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from triton.runtime.jit import JITFunction
+
+from orchid import OrchidMixer
+
+TYPES = {torch.float32: "*fp32", torch.bfloat16: "*bf16", torch.float16: "*fp16", torch.uint8: "*u8"}
+CASES: dict[str, tuple[dict[str, Any], int, torch.dtype]] = {
+    "one-row": ({"max_length": 512, "residual_conv": True}, 1, torch.bfloat16),
+    "rows-in-pairs": ({"max_length": 256, "conditioning": "static"}, 3, torch.bfloat16),
+    "masked": ({"max_length": 512}, 3, torch.bfloat16),
+    "short-rows": ({"max_length": 64}, 26, torch.bfloat16),
+    "around-the-fft": ({"max_length": 96, "residual_conv": True}, 1, torch.float32),
+    "cross": ({"max_length": 33, "conditioning": "cross"}, 1, torch.bfloat16),
+}
+compiled: set[str] = set()
+
+
+def specialised(kernel: Any, given: dict[str, Any]) -> ASTSource:
+    """Return a kernel with the types and constants that a launch gives it."""
+    signature: dict[str, str] = {}
+    constants: dict[tuple[int], Any] = {}
+    attributes: dict[tuple[int], list[list[Any]]] = {}
+    for i, parameter in enumerate(kernel.params):
+        name, value = parameter.name, given[parameter.name]
+        if parameter.is_constexpr or (type(value) is int and value == 1 and not parameter.do_not_specialize):
+            signature[name], constants[(i,)] = "constexpr", value
+            continue
+        if isinstance(value, torch.Tensor):
+            signature[name], whole = TYPES[value.dtype], value.data_ptr() % 16 == 0
+        elif isinstance(value, float):
+            signature[name], whole = "fp32", False
+        else:
+            signature[name], whole = "i32", value % 16 == 0 and not parameter.do_not_specialize
+        if whole:
+            attributes[(i,)] = [["tt.divisibility", 16]]
+    return ASTSource(kernel, signature, constexprs=constants, attrs=attributes)
+
+
+def compile_only(kernel: Any, *args: Any, grid: Any, warmup: bool, **named: Any) -> None:
+    """Compile instead of running."""
+    given = dict(zip(kernel.arg_names, args, strict=False)) | {k: v for k, v in named.items() if k in kernel.arg_names}
+    options = {k: v for k, v in named.items() if k not in kernel.arg_names}
+    triton.compile(specialised(kernel, given), target=GPUTarget("cuda", 90, 32), options=options)
+    compiled.add(kernel.fn.__name__)
+
+
+if __name__ == "__main__":
+    settings, batch, dtype = CASES[sys.argv[1]]
+    JITFunction.run = compile_only
+    mixer = OrchidMixer(16, backend="triton", **settings).to(dtype)
+    mixer._interpreted = True  # takes the kernels on a CPU
+    x = torch.randn(batch, mixer.max_length, 16).to(dtype).requires_grad_()
+    y = mixer(x, torch.rand(x.shape[:2]) > 0.3 if sys.argv[1] == "masked" else None)
+    torch.autograd.grad(y, [x, *mixer.parameters()], torch.ones_like(y))
+    print(" ".join(sorted(compiled)))
