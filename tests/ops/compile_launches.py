@@ -1,6 +1,6 @@
 """Run layers without a GPU and compile every kernel that they launch, for an H100, as its launch would.
 
-The interpreter, which the other tests use, forgives what the compiler does not: sizes of 1 are constants there, for one.
+The interpreter, which the other tests use, forgives what the compiler does not: that sizes of 1 are constants, for one.
 A script of its own: kernels are made for the interpreter or for the compiler when they are imported.
 """
 

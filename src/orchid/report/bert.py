@@ -91,32 +91,33 @@ def bert_sections(runs: list[Run], glue: dict[str, list[Run]]) -> list[str]:
     """Return RESULTS.md's sections on language."""
     sections = []
     if table := mlm_table(runs):
-        sections.append(f"## Masked language modelling\n\n{table}\n\n![Loss over tokens](docs/assets/{FIGURE})")
+        picture = f"![Loss over tokens, and over seconds](docs/assets/{FIGURE})"
+        sections.append(f"## Masked language modelling\n\n{table}\n\n{picture}")
     if table := glue_results_table(glue):
         sections.append(f"## GLUE\n\n{table}")
     return sections
 
 
 def draw_mlm(runs: list[Run], folder: Path) -> list[Path]:
-    """Draw validation losses over tokens into ``folder``; return the picture, if there is one."""
+    """Draw validation losses over tokens and over seconds into ``folder``; return the picture, if there is one."""
     if not runs:
         return []
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(10, 4), layout="constrained")
+    figure = Figure(figsize=(10, 7.5), layout="constrained")
     FigureCanvasAgg(figure)
-    for panel, (key, title) in zip(figure.subplots(1, 2), TEXTS.items(), strict=True):
-        for run in runs:
-            entries = [entry for entry in run["history"] if f"valid/{key}/loss" in entry]
-            seen = [tokens(run, entry["step"]) / 1e6 for entry in entries]
-            name = model_key(run)
-            panel.plot(
-                seen, [e[f"valid/{key}/loss"] for e in entries], "o-", ms=3, color=COLOURS[name], label=NAMES[name]
-            )
-        panel.set(title=f"masked-LM loss on {title}", xlabel="million tokens")
-        panel.grid(alpha=0.25)
-        panel.legend(frameon=False)
+    axes = {"million tokens": lambda run, entry: tokens(run, entry["step"]) / 1e6, "seconds": lambda _, e: e["seconds"]}
+    for row, (label, place) in zip(figure.subplots(2, 2), axes.items(), strict=True):
+        for panel, (key, title) in zip(row, TEXTS.items(), strict=True):
+            for run in runs:
+                entries = [entry for entry in run["history"] if f"valid/{key}/loss" in entry]
+                losses, name = [entry[f"valid/{key}/loss"] for entry in entries], model_key(run)
+                places = [place(run, entry) for entry in entries]
+                panel.plot(places, losses, "o-", ms=3, color=COLOURS[name], label=NAMES[name])
+            panel.set(title=f"masked-LM loss on {title}", xlabel=label)
+            panel.grid(alpha=0.25)
+            panel.legend(frameon=False)
     folder.mkdir(parents=True, exist_ok=True)
     with atomic(folder / FIGURE) as temporary:
         figure.savefig(temporary, dpi=110, format="png", metadata={"Software": None})

@@ -56,8 +56,8 @@ ANY_ROWS = False
 def serves(given: Operands, p: Tensor, dy: Tensor | None = None) -> bool:
     """Return whether rows of p, and in the backward pass of dy, are served: see ``dense.serves``.
 
-    Masks, and lengths that 16 does not divide, are not: right in the interpreter, masked rows came out wrong on an H200,
-    and the cause is not known.
+    Masks, and lengths that 16 does not divide, are not: right in the interpreter, masked rows came out wrong on an
+    H200, and the cause is not known.
     """
     rows = (p,) if dy is None else (p, dy)
     return (
