@@ -22,7 +22,7 @@ def run(recipe: str, accuracy: float, seed: int = 0, **task: float) -> dict[str,
 
 def test_only_seeds_are_averaged() -> None:
     name = "vision/cifar10-s-p4"
-    table = image_table([run(name, 0.84), run(name, 0.86, seed=1), run(name, 0.9, mixup=0.8)], "cifar10")
+    table = image_table([run(name, 0.84), run(name, 0.86, seed=1), run(name, 0.9, mixup=0.3)], "cifar10")
     rows = [line for line in table.splitlines() if f"`{name}`" in line]
     assert len(rows) == 2
     assert "margin 4 | 85.0 (84.0 to 86.0) | 88.5 | 0, 1" in rows[0]
