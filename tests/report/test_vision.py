@@ -25,8 +25,8 @@ def test_only_seeds_are_averaged() -> None:
     table = image_table([run(name, 0.84), run(name, 0.86, seed=1), run(name, 0.9, mixup=0.3)], "cifar10")
     rows = [line for line in table.splitlines() if f"`{name}`" in line]
     assert len(rows) == 2
-    assert "margin 4 | 85.0 (84.0 to 86.0) | 88.5 | 0, 1" in rows[0]
-    assert "margin 4, mixup 0.8 | 90.0 | 88.5 | 0 |" in rows[1]
+    assert "margin 4, mixup 0.8, cutmix 1 | 85.0 (84.0 to 86.0) | 88.5 | 0, 1" in rows[0]
+    assert "margin 4, mixup 0.3, cutmix 1 | 90.0 | 88.5 | 0 |" in rows[1]
     assert "| not run | 78.6 |" in table
     assert "not run" not in image_table([run(name, 0.84)], "cifar10", whole=False)
 
