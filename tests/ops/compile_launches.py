@@ -18,7 +18,13 @@ from triton.runtime.jit import JITFunction
 
 from orchid import OrchidMixer
 
-TYPES = {torch.float32: "*fp32", torch.bfloat16: "*bf16", torch.float16: "*fp16", torch.uint8: "*u8"}
+TYPES = {
+    torch.float32: "*fp32",
+    torch.bfloat16: "*bf16",
+    torch.float16: "*fp16",
+    torch.uint8: "*u8",
+    torch.int16: "*i16",
+}
 CASES: dict[str, tuple[dict[str, Any], int, torch.dtype]] = {
     "one-row": ({"max_length": 512, "residual_conv": True}, 1, torch.bfloat16),
     "rows-in-pairs": ({"max_length": 256, "conditioning": "static"}, 3, torch.bfloat16),

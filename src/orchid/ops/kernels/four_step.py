@@ -49,20 +49,13 @@ SHAPES = {
 LONGEST_BACKWARD = 4096
 # Programs wanted in a launch.
 PROGRAMS = 4096
-# Whether masked rows, and rows of any number of octets, are served too: for tests.
-ANY_ROWS = False
 
 
 def serves(given: Operands, p: Tensor, dy: Tensor | None = None) -> bool:
-    """Return whether rows of p, and in the backward pass of dy, are served: see ``dense.serves``.
-
-    Masks, and lengths that 16 does not divide, are not: right in the interpreter, masked rows came out wrong on an
-    H200, and the cause is not known.
-    """
+    """Return whether rows of p, and in the backward pass of dy, are served: see ``dense.serves``."""
     rows = (p,) if dy is None else (p, dy)
     return (
         given.n in SHAPES
-        and (ANY_ROWS or (given.pad is None and given.length % 16 == 0))
         and (dy is None or given.n <= LONGEST_BACKWARD)
         and SHAPES[given.n].shared <= shared_memory(p.device)
         and given.u is None
@@ -79,7 +72,7 @@ def write(given: Operands, static: Tensor, y: Tensor) -> None:
     rows, most = _static(given.kernel, static, 0, channels)
     four_step_kernel[(channels, parts)](
         p, given.offset, given.weight, given.bias, given.spatial, given.spectral, rows, most,
-        *tables(shape, p.device), given.address(given.pad), y,
+        *tables(shape, p.device), given.address(_pad(given)), y,
         channels, given.batch, given.length, given.period, given.scale, *p.stride()[:2], *y.stride()[:2],
         SIDES=given.sides, steps=steps, **_settings(given, shape),
         **({} if shape.registers is None else {"maxnreg": shape.registers}),
@@ -96,7 +89,7 @@ def gradients(given: Operands, first: int, last: int, static: Tensor, dy: Tensor
     edges, partial = rows.new_empty((parts, channels)), rows.new_empty((parts, channels, given.taps))
     four_step_grad_kernel[(channels, parts)](
         p, dy, given.offset, given.weight, given.bias, given.spatial, given.spectral, rows, most,
-        *tables(shape, p.device), given.address(given.pad), grads, dstatic, edges, partial,
+        *tables(shape, p.device), given.address(_pad(given)), grads, dstatic, edges, partial,
         first, given.channels, batch, given.length, given.period, given.scale, *p.stride()[:2], *dy.stride()[:2],
         SIDES=given.sides, steps=steps, **_settings(given, shape),
     )  # fmt: skip
@@ -107,7 +100,6 @@ def serves_rows(n: int, *rows: Tensor) -> bool:
     """Return whether a static convolution of rows (B, D, L), contiguous along L, is served."""
     return (
         n in SHAPES
-        and (ANY_ROWS or rows[0].shape[2] % 16 == 0)
         and SHAPES[n].shared <= shared_memory(rows[0].device)
         and all(t.dtype == torch.bfloat16 for t in rows)
         and not any(size % 8 for t in rows for size in (t.shape[2], *t.stride()[:2], t.storage_offset()))
@@ -202,6 +194,15 @@ def _static_gradients(n: int, dstatic: Tensor, edges: Tensor) -> Tensor:
         dstatic, edges, pairs, channels, parts, **_sizes(shape), num_warps=shape.warps
     )
     return inverse_complex_dft(pairs)
+
+
+def _pad(given: Operands) -> Tensor | None:
+    """Return the pad as 16-bit numbers.
+
+    From the narrowest type that a product's operand depends on, masks included, the compiler concludes in which order
+    threads hold it. With eight bits it wants more than sixteen rows, and is wrong where there are no more (Triton 3.6).
+    """
+    return None if given.pad is None else given.pad.to(torch.int16)
 
 
 def _steps(batch: int, channels: int, shape: Shape) -> tuple[int, int]:
