@@ -57,11 +57,17 @@ def specialised(kernel: Any, given: dict[str, Any]) -> ASTSource:
     return ASTSource(kernel, signature, constexprs=constants, attrs=attributes)
 
 
-def compile_only(kernel: Any, *args: Any, grid: Any, warmup: bool, **named: Any) -> None:
-    """Compile instead of running."""
+def compiled_launch(kernel: Any, args: Any, named: dict[str, Any]) -> tuple[Any, ASTSource, dict[str, Any]]:
+    """Return a kernel compiled as a launch would have it, what it was compiled from, and its arguments by name."""
     given = dict(zip(kernel.arg_names, args, strict=False)) | {k: v for k, v in named.items() if k in kernel.arg_names}
     options = {k: v for k, v in named.items() if k not in kernel.arg_names}
-    triton.compile(specialised(kernel, given), target=GPUTarget("cuda", 90, 32), options=options)
+    source = specialised(kernel, given)
+    return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options), source, given
+
+
+def compile_only(kernel: Any, *args: Any, grid: Any, warmup: bool, **named: Any) -> None:
+    """Compile instead of running."""
+    compiled_launch(kernel, args, named)
     compiled.add(kernel.fn.__name__)
 
 

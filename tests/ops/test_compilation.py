@@ -1,21 +1,72 @@
-"""Kernels compile for a GPU, without one."""
+"""Kernels compile for a GPU without one, and what the compiler writes is right."""
 
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from kernel_checks import DEVICE, build
 
 pytest.importorskip("triton", reason="needs Triton")
-SCRIPT = Path(__file__).parent / "compile_launches.py"
+from orchid.ops.kernels import four_step
+
+FOLDER = Path(__file__).parent
+
+
+def without_interpreter(script: str, folder: Path, *arguments: str) -> str:
+    """Run a script whose kernels are compiled, and return what it printed."""
+    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"} | {"TRITON_CACHE_DIR": str(folder)}
+    command = [sys.executable, str(FOLDER / script), *arguments]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0, run.stderr[-2000:]
+    return run.stdout
 
 
 @pytest.mark.parametrize("case", ["one-row", "rows-in-pairs", "masked", "short-rows", "around-the-fft", "cross"])
 def test_every_launch_of_a_layer_compiles(case: str, tmp_path: Path) -> None:
-    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"} | {"TRITON_CACHE_DIR": str(tmp_path)}
-    run = subprocess.run(
-        [sys.executable, str(SCRIPT), case], env=environment, capture_output=True, text=True, timeout=300
-    )
-    assert run.returncode == 0, run.stderr[-2000:]
-    assert len(run.stdout.split()) >= 6, run.stdout
+    assert len(without_interpreter("compile_launches.py", tmp_path, case).split()) >= 6
+
+
+class Recorded:
+    """A kernel whose launches are kept in a file, the last one."""
+
+    def __init__(self, kernel: Any, file: Path) -> None:
+        self.kernel, self.file = kernel, file
+
+    def __getitem__(self, grid: tuple[int, int]) -> Any:
+        def launch(*args: Any, **named: Any) -> None:
+            self.kernel[grid](*args, **named)
+            torch.save({"grid": grid, "args": args, "named": named}, self.file)
+
+        return launch
+
+
+@pytest.mark.skipif(DEVICE != "cpu", reason="for machines without a GPU")
+@pytest.mark.parametrize(
+    ("name", "outputs", "n", "masked"),
+    [
+        ("four_step_kernel", ["y"], 256, True),
+        ("four_step_kernel", ["y"], 512, True),
+        ("four_step_kernel", ["y"], 1024, False),
+        ("four_step_grad_kernel", ["grads", "dstatic", "edges", "partial"], 256, True),
+        ("four_step_conv_kernel", ["y"], 512, False),
+        ("four_step_conv_grad_kernel", ["du", "dstatic", "edges"], 512, False),
+    ],
+)
+def test_compiled_kernels_do_what_the_interpreter_does(
+    name: str, outputs: list[str], n: int, masked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "launch.pt"
+    monkeypatch.setattr(four_step, name, Recorded(getattr(four_step, name), file))
+    mixer, x = build(2, n, residual_conv="conv" in name).bfloat16(), torch.randn(3, n - 8, 2).bfloat16()
+    y = mixer(x.requires_grad_(), torch.rand(x.shape[:2]) > 0.3 if masked else None)
+    y.backward(torch.randn_like(y))
+    printed = without_interpreter("run_compiled.py", tmp_path, four_step.__name__, name, str(file), *outputs)
+    errors = dict(line.split() for line in printed.splitlines())
+    assert errors.keys() == set(outputs)
+    assert all(float(error) < 1e-3 for error in errors.values()), (
+        errors
+    )  # a bfloat16 rounded the other way, here and there

@@ -1,0 +1,36 @@
+"""Compile a kernel for a GPU, run what the compiler wrote (``ptx.py``), and compare with what the interpreter wrote.
+
+Usage: run_compiled.py MODULE KERNEL LAUNCH OUTPUT ..., the launch a file that ``test_compilation.py`` has kept.
+"""
+
+import importlib
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+import numpy as np
+import torch
+from compile_launches import compiled_launch
+from ptx import Program
+
+if __name__ == "__main__":
+    module, name, file, *outputs = sys.argv[1:]
+    kernel = getattr(importlib.import_module(module), name)
+    launch = torch.load(file, weights_only=True)
+    binary, source, given = compiled_launch(kernel, launch["args"], launch["named"])
+    expected = {output: given[output].clone() for output in outputs}
+    for output in outputs:
+        given[output].fill_(torch.nan)
+    parameters = []
+    for parameter in (p.name for p in kernel.params if source.signature[p.name] != "constexpr"):
+        value = given[parameter]
+        if isinstance(value, torch.Tensor):
+            value = value.data_ptr()
+        parameters.append(int(np.float32(value).view(np.uint32)) if isinstance(value, float) else int(value))
+    program, grid = Program(binary.asm["ptx"], launch["named"]["num_warps"]), launch["grid"]
+    for x in range(grid[0]):
+        for y in range(grid[1]):
+            program.run((x, y), grid, parameters)
+    for output in outputs:
+        error = (given[output].double() - expected[output].double()).norm() / expected[output].double().norm()
+        print(output, float(error))
