@@ -59,9 +59,15 @@ def test_masks_and_shorter_inputs(padding: str) -> None:
     assert_at_most_twice_as_far_off(mixer, x, mask)
 
 
-@pytest.mark.parametrize(("scale", "offset"), [(1.0, 300.0), (1e-6, 0.0), (1e6, 0.0), (0.0, 0.0)])
-def test_offsets_and_magnitudes(scale: float, offset: float) -> None:
-    mixer = build(2, 256, conditioning="static").bfloat16()
+@pytest.mark.parametrize(
+    ("scale", "offset", "conditioning"),
+    [
+        (1.0, 300.0, "static"), (1e-6, 0.0, "static"), (1e6, 0.0, "static"), (0.0, 0.0, "static"),
+        (1e-6, 0.0, "phase"), (1e6, 0.0, "phase"), (0.0, 0.0, "phase"),
+    ],
+)  # fmt: skip
+def test_offsets_and_magnitudes(scale: float, offset: float, conditioning: str) -> None:
+    mixer = build(2, 256, conditioning=conditioning).bfloat16()
     x = (torch.randn(2, 256, 2, device=DEVICE) * scale + offset).bfloat16()
     y = mixer(x)
     grads = torch.autograd.grad(y.sum(), list(mixer.parameters()))
@@ -80,6 +86,19 @@ def test_one_large_token() -> None:
     grads = torch.autograd.grad(mixer(x).float().sum(), list(mixer.parameters()))
     assert all(torch.isfinite(t).all() for t in grads)
     assert relative_error(mixer(x).cpu(), exact(x.double().cpu())) < 2e-2
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's, of what is not finite
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_what_is_not_finite_stays_where_it_is(value: float) -> None:
+    mixer, x = build(2, 256).bfloat16(), torch.randn(2, 256, 2, device=DEVICE).bfloat16()
+    clean = mixer(x)
+    x[1, 5] = value
+    x.requires_grad_()
+    y = mixer(x)
+    grad = torch.autograd.grad(y.float().sum(), x)[0]
+    assert torch.equal(y[0], clean[0]) and y[1].isnan().all()
+    assert grad[0].isfinite().all() and grad[1].isnan().any()
 
 
 def test_frozen() -> None:
@@ -138,6 +157,15 @@ class TestResidual:
     def test_every_length(self, n: int) -> None:
         mixer = build(WIDTH, n, residual_conv=True).bfloat16()
         assert_at_most_twice_as_far_off(mixer, torch.randn(3, n, WIDTH, device=DEVICE).bfloat16())
+
+    def test_autocast(self) -> None:
+        """Weights and tokens are float32: the convolution takes the projection's type, and its kernel."""
+        mixer, x = build(3, 512, residual_conv=True), torch.randn(2, 512, 3, device=DEVICE, requires_grad=True)
+        expected = torch.autograd.grad(mixer(x).square().sum(), [x, mixer.residual_conv.static.delta])
+        with torch.autocast(DEVICE, torch.bfloat16):
+            grads = torch.autograd.grad(mixer(x).float().square().sum(), [x, mixer.residual_conv.static.delta])
+        for a, b in zip(grads, expected, strict=True):
+            assert a.dtype == b.dtype and relative_error(a, b) < 2**-5
 
     def test_frozen(self) -> None:
         mixer, x = build(3, 512, residual_conv=True).bfloat16(), torch.randn(2, 512, 3, device=DEVICE).bfloat16()

@@ -66,6 +66,14 @@ class TestFiles:
             load_cifar10(tmp_path, "test")
         assert not (tmp_path / "made").exists()
 
+    @pytest.mark.parametrize("protocol", [2, 4, 5])
+    def test_python_batches_by_columns_or_without_pixels(self, tmp_path: Path, protocol: int) -> None:
+        columns = {b"data": np.asfortranarray(np.arange(2 * 3072, dtype=np.uint8).reshape(2, -1)), b"labels": [1, 2]}
+        for batch in (columns, {}):
+            (tmp_path / "test_batch").write_bytes(pickle.dumps(batch, protocol=protocol))
+            with pytest.raises(ValueError, match="not a dictionary of rows of pixels and of labels"):
+                load_cifar10(tmp_path, "test")
+
     def test_imagenette(self, tmp_path: Path) -> None:
         images, labels = load_imagenette(imagenette_folder(tmp_path, images=3), "test")
         assert images.shape == (3, 3, 96, 96) and images.dtype == torch.uint8 and labels.shape == (3,)

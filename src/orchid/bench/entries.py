@@ -30,7 +30,7 @@ class Entry:
         dtype: of weights and input.
         build: (d_model, max_length) -> a module (B, L, D) -> (B, L, D).
         checkable: whether a float64 copy of the module says what is right.
-        longest: the longest sequence it is timed at; attention would take minutes.
+        longest: the longest sequence it is timed at unless asked: attention would take minutes.
     """
 
     mixer: str

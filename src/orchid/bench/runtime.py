@@ -77,7 +77,7 @@ def run_benchmark(
     skipped: list[dict[str, Any]] = []
     with console.status("timing") as status:
         for size, length in cases:
-            for entry in (entry for entry in entries if length <= entry.longest):
+            for entry in (entry for entry in entries if lengths is not None or length <= entry.longest):
                 status.update(f"timing {entry.mixer} ({entry.backend}), {size} x {length}")
                 case = {"batch": size, "length": length, "d_model": width}
                 try:

@@ -58,15 +58,21 @@ def _read_python(path: Path) -> tuple[np.ndarray, np.ndarray]:
 
     The pixels are the longest string in the file, the labels the whole numbers after the string "labels".
     """
-    pixels, labels, in_labels = b"", [], False
+    pixels, labels, in_labels, by_columns = b"", [], False, False
     try:
+        last = False  # of the array's settings, before its data: whether it is stored by columns
         for opcode, value, _ in pickletools.genops(path.read_bytes()):
+            last = opcode.name == "NEWTRUE" if opcode.name in ("NEWTRUE", "NEWFALSE") else last
+            last = value if isinstance(value, bool) else last
             if isinstance(value, str | bytes | bytearray):
                 text = value.encode("latin-1") if isinstance(value, str) else bytes(value)
+                by_columns = (last if len(text) > len(pixels) else by_columns) or text == b"F"
                 pixels = max(pixels, text, key=len)
                 in_labels = text == b"labels" or (in_labels and text == b"latin1")  # how bytes are spelled as text
             elif in_labels and opcode.name in WHOLE_NUMBERS:
                 labels.append(value)
+        if by_columns or not pixels or not labels:
+            raise ValueError("not a dictionary of rows of pixels and of labels")
         return _planes(np.frombuffer(pixels, np.uint8)), np.array(labels, np.int64)
     except (OSError, ValueError) as error:
         raise ValueError(f"{path} cannot be read ({error})") from None

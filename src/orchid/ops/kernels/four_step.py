@@ -1,4 +1,4 @@
-"""Rows of 256 to 8,192 in one kernel: which inputs it serves, and its launches."""
+"""Rows of 256 to 8,192, powers of two, in one kernel: which inputs it serves, and its launches."""
 
 import math
 from typing import Any, NamedTuple
@@ -25,7 +25,7 @@ class Shape(NamedTuple):
         rows: S.
         warps: as many as N1 has sixteens, so that what a warp has made is what it needs next.
         registers: the most a thread may have in the forward pass; fewer than the compiler likes are more warps at once.
-        shared: bytes of shared memory, at most.
+        shared: bytes of shared memory, at most, whatever the GPU's generation.
     """
 
     n1: int
@@ -43,7 +43,7 @@ SHAPES = {
     1024: Shape(32, 32, 1, 2, 168, 32 << 10),
     2048: Shape(64, 32, 1, 4, 128, 48 << 10),
     4096: Shape(64, 64, 1, 4, None, 64 << 10),
-    8192: Shape(128, 64, 1, 8, None, 128 << 10),
+    8192: Shape(128, 64, 1, 8, None, 192 << 10),
 }
 # Beyond it registers do not suffice for the backward pass: around the FFT it is faster.
 LONGEST_BACKWARD = 4096

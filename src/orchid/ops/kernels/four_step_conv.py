@@ -1,4 +1,7 @@
-"""A static convolution of rows of 256 to 8,192 in one kernel, and its gradients: the residual long convolution."""
+"""A static convolution of rows of 256 to 8,192 in one kernel, and its gradients: the residual long convolution.
+
+On a GPU it is asked for beyond 256, to which a matrix product serves (``ops/circulant.py``).
+"""
 
 import triton
 import triton.language as tl
@@ -39,7 +42,7 @@ def four_step_conv_kernel(
         b, here = _samples(first + step, batch, S)
         real = within(t, here, length, FULL)
         values = load_tile(u + (d * batch + b) * length, t, 0.0, real, real, FULL)
-        a, a_most, a_edge, _ = scaled(values, t, real, N1, N2, S, FULL)
+        a, a_most, a_edge, _, spoiled = scaled(values, t, real, N1, N2, S, FULL)
         h, h_im, h_edge, bound = _statics(static, most, first + step, N1, N2, S)
         re, im = spectrum(a, stages, again(twiddles, first + step, 1), N1, N2, S)
         c = in_time(
@@ -48,7 +51,7 @@ def four_step_conv_kernel(
         )  # fmt: skip
         inside = here & (t < length)
         out = tl.load(x + b * x_batch + d * x_channel + t, mask=inside, other=0.0).to(tl.float32)
-        out += c * (bound * a_most)[:, None]
+        out += c * (bound * a_most + spoiled)[:, None]
         tl.store(y + b * y_batch + d * y_channel + t, out.to(y.dtype.element_ty), mask=inside)
 
 
@@ -71,7 +74,7 @@ def four_step_conv_grad_kernel(
         b, here = _samples(first + step, batch, S)
         real = within(t, here, length, FULL)
         grad = load_tile(dy + b * dy_batch + d * dy_channel, t, 0.0, real, real, FULL)
-        e, e_most, e_edge, _ = scaled(grad, t, real, N1, N2, S, FULL)
+        e, e_most, e_edge, _, spoiled = scaled(grad, t, real, N1, N2, S, FULL)
         h, h_im, h_edge, bound = _statics(static, most, first + step, N1, N2, S)
         e_re, e_im = spectrum(e, stages, again(twiddles, first + step, 1), N1, N2, S)
         out = in_time(
@@ -79,11 +82,11 @@ def four_step_conv_grad_kernel(
             t, stages, again(twiddles, first + step, 2), N1, N2, S,
         )  # fmt: skip
         at = (d * batch + b) * length + t
-        tl.store(du + at, (out * (bound * e_most)[:, None]).to(du.dtype.element_ty), mask=here & (t < length))
+        tl.store(du + at, (out * (bound * e_most + spoiled)[:, None]).to(du.dtype.element_ty), mask=here & (t < length))
         values = load_tile(u + (d * batch + b) * length, t, 0.0, real, real, FULL)
-        a, a_most, a_edge, _ = scaled(values, t, real, N1, N2, S, FULL)
+        a, a_most, a_edge, _, a_spoiled = scaled(values, t, real, N1, N2, S, FULL)
         a_re, a_im = spectrum(a, stages, again(twiddles, first + step, 3), N1, N2, S)
-        factor = tl.where((first + step) * S + tl.arange(0, S) < batch, a_most * e_most, 0.0)
+        factor = tl.where((first + step) * S + tl.arange(0, S) < batch, a_most * e_most + spoiled + a_spoiled, 0.0)
         by_column = over_columns(factor, N2, S)
         dh0 += by_column * (a_re * e_re + a_im * e_im)
         dh0_im += by_column * (a_re * e_im - a_im * e_re)

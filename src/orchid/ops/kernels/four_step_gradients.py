@@ -73,9 +73,10 @@ def four_step_grad_kernel(
             row + d * p_channel, row + (D + d) * p_channel, v_own, s_own, g_own, t, here, real, length, pads, period,
             S, M, SIDES, K, SHIFT, CIRCULAR, FULL, HAS_PAD,
         )  # fmt: skip
-        a, a_most, a_edge, _ = scaled(made[0], t, real, N1, N2, S, FULL)
+        a, a_most, a_edge, _, spoiled = scaled(made[0], t, real, N1, N2, S, FULL)
         if SIDES:
-            g, g_most, g_signed, g_sum = scaled(made[1], t, real, N1, N2, S, FULL)
+            g, g_most, g_signed, g_sum, g_spoiled = scaled(made[1], t, real, N1, N2, S, FULL)
+            spoiled += g_spoiled
             g_re, g_im = spectrum(g, stages, again(twiddles, tile, 1), N1, N2, S)
             g_edge = tl.abs(g_signed)
             met = neighbours(tl.sqrt(g_re * g_re + g_im * g_im), g_edge, K, N1, N2, S)
@@ -88,20 +89,23 @@ def four_step_grad_kernel(
         a_re, a_im = spectrum(a, stages, again(twiddles, tile, 2), N1, N2, S)
         _put(
             target + (1 + SIDES) * plane, inside, h * a_re - h_im * a_im, h * a_im + h_im * a_re,
-            h_edge * a_edge * (1.0 / N), 2.0 / N, bound * a_most, t, stages, again(twiddles, tile, 3), N1, N2, S,
+            h_edge * a_edge * (1.0 / N), 2.0 / N, bound * a_most + spoiled, t,
+            stages, again(twiddles, tile, 3), N1, N2, S,
         )  # fmt: skip
         gate = short_tile(
             row + (2 * D + d) * p_channel, t_own, t, here, real, length, pads, period,
             S, M, K, SHIFT, CIRCULAR, FULL, HAS_PAD,
         )  # fmt: skip
         grad = load_tile(dy + b * dy_batch + d * dy_channel, t, 0.0, within(t, here, length, FULL), real, FULL)
-        e, e_most, e_edge, _ = scaled(gate * grad, t, real, N1, N2, S, FULL)
+        e, e_most, e_edge, _, e_spoiled = scaled(gate * grad, t, real, N1, N2, S, FULL)
+        spoiled += e_spoiled
         e_re, e_im = spectrum(e, stages, again(twiddles, tile, 4), N1, N2, S)
         _put(
             target, inside, h * e_re + h_im * e_im, h * e_im - h_im * e_re,
-            h_edge * e_edge * (1.0 / N), 2.0 / N, bound * e_most, t, stages, again(twiddles, tile, 5), N1, N2, S,
+            h_edge * e_edge * (1.0 / N), 2.0 / N, bound * e_most + spoiled, t,
+            stages, again(twiddles, tile, 5), N1, N2, S,
         )  # fmt: skip
-        factor = tl.where(samples < batch, a_most * e_most, 0.0)
+        factor = tl.where(samples < batch, a_most * e_most + spoiled, 0.0)
         dh, dh_edge, by_column = a_re * e_re + a_im * e_im, a_edge * e_edge, over_columns(factor, N2, S)
         dh0, dh0_im = dh0 + by_column * dh, dh0_im + by_column * (a_re * e_im - a_im * e_re)
         dh0_edge += factor * dh_edge

@@ -48,9 +48,10 @@ def four_step_kernel(
             row + d * p_channel, row + (D + d) * p_channel, v_own, s_own, g_own, t, here, real, length, pads, period,
             S, M, SIDES, K, SHIFT, CIRCULAR, FULL, HAS_PAD,
         )  # fmt: skip
-        a, a_most, a_edge, _ = scaled(made[0], t, real, N1, N2, S, FULL)
+        a, a_most, a_edge, _, spoiled = scaled(made[0], t, real, N1, N2, S, FULL)
         if SIDES:
-            g, g_most, g_edge, g_sum = scaled(made[1], t, real, N1, N2, S, FULL)
+            g, g_most, g_edge, g_sum, g_spoiled = scaled(made[1], t, real, N1, N2, S, FULL)
+            spoiled += g_spoiled
             re, im = spectrum(g, stages, again(twiddles, tile, 1), N1, N2, S)
             g_edge = tl.abs(g_edge)
             met = neighbours(tl.sqrt(re * re + im * im), g_edge, K, N1, N2, S)
@@ -68,7 +69,7 @@ def four_step_kernel(
             row + (2 * D + d) * p_channel, t_own, t, here, real, length, pads, period,
             S, M, K, SHIFT, CIRCULAR, FULL, HAS_PAD,
         )  # fmt: skip
-        out = gate * c * (bound * a_most)[:, None]
+        out = gate * c * (bound * a_most + spoiled)[:, None]
         if HAS_PAD:
             out = tl.where(real, out, 0.0)
         tl.store(y + b * y_batch + d * y_channel + t, out.to(y.dtype.element_ty), mask=here & (t < length))

@@ -29,17 +29,24 @@ def _both(most, edge, total, other_most, other_edge, other_total):
 
 @triton.jit
 def scaled(x, t, real, N1: tl.constexpr, N2: tl.constexpr, S: tl.constexpr, FULL: tl.constexpr):
-    """Return rows (S, n), divided by their largest values, as a tile (N1, S N2) of float16, and three numbers (S,).
+    """Return rows (S, n), divided by their largest values, as a tile (N1, S N2) of float16, and four numbers (S,).
 
-    The largest values and, of the divided rows, the Nyquist bins and the sums of sizes, which no bin exceeds.
+    The largest values and, of the divided rows, the Nyquist bins and the sums of sizes, which no bin exceeds; last,
+    zero, or NaN for a row that is not finite. Beside another row such a one is zeros, for 0 times NaN is not: what
+    comes of it is to be spoiled by that number.
     """
     if not FULL:
         x = tl.where(real, x, 0.0)
     sizes = tl.abs(x)
     most, edge, total = tl.reduce((sizes, x * alternating(t), sizes), 1, _both)
+    spoiled = total - total
+    if S > 1:
+        finite = spoiled == 0.0
+        x = tl.where(finite[:, None], x, 0.0)
+        most, edge, total = tl.where(finite, most, 0.0), tl.where(finite, edge, 0.0), tl.where(finite, total, 0.0)
     most = tl.maximum(most, TINY)
     share = 1.0 / most
-    return side_by_side(x * share[:, None], N1, N2, S).to(tl.float16), most, edge * share, total * share
+    return side_by_side(x * share[:, None], N1, N2, S).to(tl.float16), most, edge * share, total * share, spoiled
 
 
 @triton.jit

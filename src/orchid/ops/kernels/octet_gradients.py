@@ -1,5 +1,5 @@
 """Gradients of the projected streams and of their short convolutions' taps: ``streams_grad_kernel`` in octets,
-of short rows.
+of rows that took one kernel.
 
 A program takes one channel and blocks of its octets, of all samples. What is summed for the taps stays in registers: no
 atomics, the same bits from run to run. The gradient of an input is x'[t] = sum_j taps[j] g[t + (K - 1) - j - SHIFT].

@@ -38,7 +38,7 @@ def write_gated(given: Operands, first: int, pairs: int, c: Tensor, y: Tensor) -
 
 
 def streams_gradients(given: Operands, first: int, last: int, dy: Tensor, grads: Tensor, dp: Tensor) -> Tensor:
-    """Write a chunk's part of dp (B, 3 D, L) from what ``dense.gradients`` returned, and return its channels' sums."""
+    """Write a chunk's part of dp (B, 3 D, L) and return its channels' sums; ``grads`` as one kernel leaves them."""
     p, channels, octets = given.p, last - first, given.length // 8
     blocks = triton.cdiv(given.batch * octets, OCTETS)
     steps = max(1, min(64, channels * blocks // PROGRAMS))

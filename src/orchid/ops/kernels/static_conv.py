@@ -1,7 +1,7 @@
 """A static convolution of tokens added to channels, y = x + h0 conv u: Orchid-BERT's residual long convolution.
 
-Rows of 256 to 8,192 in bfloat16 take one kernel (``four_step_conv.py``), after a transpose. Otherwise two channels are
-one complex row, as in the fused layer: tokens are turned into rows where they are read, the sum is taken where rows
+Powers of two to 8,192 in bfloat16 take one kernel (``four_step_conv.py``), after a transpose. Otherwise two channels
+are one complex row, as in the fused layer: tokens are turned into rows where they are read, the sum is taken where rows
 become channels, so nothing but the transforms passes over the data between.
 """
 
@@ -44,6 +44,8 @@ def plus_static_conv(x: Tensor, u: Tensor, kernel: Static) -> Tensor:
     """
     hidden, output, delta, kept, n, decay, _ = kernel
     tensors = (None if t is None else t.contiguous() for t in (hidden, output, delta, kept))
+    if four_step.serves_rows(n, x):
+        u = u.to(x.dtype)  # under autocast tokens are float32, as they are for the projection
     u = u if u.stride(2) == 1 else u.contiguous()
     return _conv(x if x.stride(2) == 1 else x.contiguous(), u, *tensors, n, list(decay))[0]
 
