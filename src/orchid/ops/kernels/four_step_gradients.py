@@ -8,7 +8,7 @@ import triton.language as tl
 
 from orchid.ops.kernels.dense_spectra import tap_total
 from orchid.ops.kernels.dense_tiles import TINY, load_tile, real_tokens, short_tile, signals_in_time, within
-from orchid.ops.kernels.four_step_spectra import in_time, kernel_bins, neighbours, scaled
+from orchid.ops.kernels.four_step_spectra import conditioned, in_time, neighbours, scaled
 from orchid.ops.kernels.four_step_transform import (
     again,
     bins,
@@ -74,17 +74,11 @@ def four_step_grad_kernel(
             S, M, SIDES, K, SHIFT, CIRCULAR, FULL, HAS_PAD,
         )  # fmt: skip
         a, a_most, a_edge, _, spoiled = scaled(made[0], t, real, N1, N2, S, FULL)
-        if SIDES:
-            g, g_most, g_signed, g_sum, g_spoiled = scaled(made[1], t, real, N1, N2, S, FULL)
-            spoiled += g_spoiled
-            g_re, g_im = spectrum(g, stages, again(twiddles, tile, 1), N1, N2, S)
-            g_edge = tl.abs(g_signed)
-            met = neighbours(tl.sqrt(g_re * g_re + g_im * g_im), g_edge, K, N1, N2, S)
-        else:
-            met, g_edge, g_sum, g_most = (), 0.0, 0.0, 0.0
-        h, h_im, h_edge, bound = kernel_bins(
-            met, g_edge, g_sum, g_most, again(static, tile, 0), most + 2 * own, taps, total, scale, SIDES, K, N1, N2, S
-        )
+        kernel, parts = conditioned(
+            made, t, real, spoiled, stages, twiddles, tile, static, most + 2 * own, taps, total, scale,
+            SIDES, K, N1, N2, S, FULL,
+        )  # fmt: skip
+        h, h_im, h_edge, bound, spoiled = kernel
         target = grads + (own * (2 + SIDES) * batch + b) * length
         a_re, a_im = spectrum(a, stages, again(twiddles, tile, 2), N1, N2, S)
         _put(
@@ -110,6 +104,7 @@ def four_step_grad_kernel(
         dh0, dh0_im = dh0 + by_column * dh, dh0_im + by_column * (a_re * e_im - a_im * e_re)
         dh0_edge += factor * dh_edge
         if SIDES:
+            g_re, g_im, g_signed, g_most, met = parts
             dh, dh_edge = tl.where(k == 0, 0.5 * dh, dh) * (2.0 / N), dh_edge * (1.0 / N)
             dm, taken = tl.zeros((N1, COLUMNS), tl.float32), tl.zeros((N1, COLUMNS), tl.float32)
             back, more = neighbours(dh, dh_edge, K, N1, N2, S), ()
@@ -125,7 +120,7 @@ def four_step_grad_kernel(
                     taken += tl.where(k == N // 2 - (j - K // 2), tap * dh, 0.0)
                 more = more + (sums[j] + tl.sum(products * by_column, axis=1),)
             sums = more
-            mid += dh_edge * g_edge * factor * g_most
+            mid += dh_edge * tl.abs(g_signed) * factor * g_most
             dm_edge = tl.load(taps + K // 2).to(tl.float32) / total * dh_edge + over_rows(taken, N2, S)
             dm_edge = tl.where(g_signed > 0, dm_edge, tl.where(g_signed < 0, -dm_edge, 0.0))
             turn = dm / tl.maximum(met[K // 2], TINY)

@@ -10,7 +10,7 @@ import triton.language as tl
 
 from orchid.ops.kernels.dense_spectra import tap_total
 from orchid.ops.kernels.dense_tiles import real_tokens, short_tile, signals_in_time, within
-from orchid.ops.kernels.four_step_spectra import in_time, kernel_bins, neighbours, scaled
+from orchid.ops.kernels.four_step_spectra import conditioned, in_time, scaled
 from orchid.ops.kernels.four_step_transform import again, load_stages, spectrum
 from orchid.ops.kernels.octets import in_eights
 from orchid.ops.kernels.time_domain import parameters
@@ -49,17 +49,11 @@ def four_step_kernel(
             S, M, SIDES, K, SHIFT, CIRCULAR, FULL, HAS_PAD,
         )  # fmt: skip
         a, a_most, a_edge, _, spoiled = scaled(made[0], t, real, N1, N2, S, FULL)
-        if SIDES:
-            g, g_most, g_edge, g_sum, g_spoiled = scaled(made[1], t, real, N1, N2, S, FULL)
-            spoiled += g_spoiled
-            re, im = spectrum(g, stages, again(twiddles, tile, 1), N1, N2, S)
-            g_edge = tl.abs(g_edge)
-            met = neighbours(tl.sqrt(re * re + im * im), g_edge, K, N1, N2, S)
-        else:
-            met, g_edge, g_sum, g_most = (), 0.0, 0.0, 0.0
-        h, h_im, h_edge, bound = kernel_bins(
-            met, g_edge, g_sum, g_most, again(static, tile, 0), most + 2 * d, taps, total, scale, SIDES, K, N1, N2, S
-        )
+        kernel, _ = conditioned(
+            made, t, real, spoiled, stages, twiddles, tile, static, most + 2 * d, taps, total, scale,
+            SIDES, K, N1, N2, S, FULL,
+        )  # fmt: skip
+        h, h_im, h_edge, bound, spoiled = kernel
         re, im = spectrum(a, stages, again(twiddles, tile, 2), N1, N2, S)
         c = in_time(
             h * re - h_im * im, h * im + h_im * re, h_edge * a_edge * (1.0 / N), 2.0 / N,

@@ -5,6 +5,7 @@ import triton.language as tl
 
 from orchid.ops.kernels.dense_tiles import TINY
 from orchid.ops.kernels.four_step_transform import (
+    again,
     as_rows,
     bins,
     in_order,
@@ -13,6 +14,7 @@ from orchid.ops.kernels.four_step_transform import (
     over_rows,
     series,
     side_by_side,
+    spectrum,
 )
 
 
@@ -85,6 +87,30 @@ def kernel_bins(
     share = over_columns(1.0 / bound, N2, S)
     h = h * share
     return tl.where(k == 0, 0.5 * h, h), h_im * share, h_edge / bound, bound
+
+
+@triton.jit
+def conditioned(
+    made, t, real, spoiled, stages, twiddles, tile, static, most, taps, total, scale,
+    SIDES: tl.constexpr, K: tl.constexpr, N1: tl.constexpr, N2: tl.constexpr, S: tl.constexpr, FULL: tl.constexpr,
+):  # fmt: skip
+    """Return the ``kernel_bins`` of ``signals_in_time`` and whether rows are spoiled, then what they are made of.
+
+    Of that: G, real and imaginary parts, its Nyquist bin, what g was divided by, the ``neighbours`` of |G|.
+    """
+    if SIDES:
+        g, g_most, g_edge, g_sum, g_spoiled = scaled(made[1], t, real, N1, N2, S, FULL)
+        re, im = spectrum(g, stages, again(twiddles, tile, 1), N1, N2, S)
+        met = neighbours(tl.sqrt(re * re + im * im), tl.abs(g_edge), K, N1, N2, S)
+        h, h_im, h_edge, bound = kernel_bins(
+            met, tl.abs(g_edge), g_sum, g_most, again(static, tile, 0), most, taps, total, scale, SIDES, K, N1, N2, S
+        )
+        return (h, h_im, h_edge, bound, spoiled + g_spoiled), (re, im, g_edge, g_most, met)
+    else:
+        h, h_im, h_edge, bound = kernel_bins(
+            (), 0.0, 0.0, 0.0, again(static, tile, 0), most, taps, total, scale, SIDES, K, N1, N2, S
+        )
+        return (h, h_im, h_edge, bound, spoiled), ()
 
 
 @triton.jit
