@@ -22,9 +22,9 @@ from orchid.ops.kernels.dense_spectra import (
     to_edge,
     weighted,
 )
-from orchid.ops.kernels.dense_tiles import TINY, load_tile, operand, real_tokens, short_tile, signals, within
+from orchid.ops.kernels.dense_tiles import TINY, load_tile, operand, real_tokens, samples, short_tile, signals, within
 from orchid.ops.kernels.octets import in_eights
-from orchid.ops.kernels.time_domain import parameters
+from orchid.ops.kernels.time_domain import channel_parameters, parameters
 
 
 @triton.jit
@@ -53,18 +53,14 @@ def dense_grad_kernel(
     d = first_d + own
     p_batch, dy_batch, length = in_eights(p_batch), in_eights(dy_batch), in_eights(length)
     p_channel, dy_channel = in_eights(p_channel), in_eights(dy_channel)
-    v_own, s_own = parameters(weight, bias, offset, d, K, True), parameters(weight, bias, offset, D + d, K, True)
-    t_own = parameters(weight, bias, offset, 2 * D + d, K, True)
-    g_own = parameters(spatial, bias, offset, d, K, False) if SIDES else v_own
+    v_own, s_own, t_own, g_own = channel_parameters(weight, bias, offset, spatial, d, D, SIDES, K)
     matrices, taps = load_tables(tables, N, BLOCK), spectral + d * K
     total = tap_total(taps, K) if SIDES else 1.0
     bands = bands_of(taps, total, H, BLOCK, K) if SIDES else ()
     statics = load_statics(static, delta, d, own, N, BLOCK, KEPT)
     t = tl.arange(0, N)[None, :]
     for step in range(steps):
-        b = ((part * steps + step) * ROWS + tl.arange(0, ROWS))[:, None]
-        here = b < batch
-        b = tl.minimum(b, batch - 1).to(tl.int64)
+        b, here = samples(part * steps + step, batch, ROWS)
         pads, row, inside = pad + b * length, p + b * p_batch, here & (t < length)
         real = real_tokens(t, within(t, here, length, FULL), pads, HAS_PAD)
         gate = short_tile(
@@ -145,9 +141,7 @@ def dense_conditioning_grad_kernel(
     for j in tl.static_range(K):
         sums = sums + (0.0 * j,)
     for step in range(steps):
-        b = ((part * steps + step) * ROWS + tl.arange(0, ROWS))[:, None]
-        here = b < batch
-        b = tl.minimum(b, batch - 1).to(tl.int64)
+        b, here = samples(part * steps + step, batch, ROWS)
         pads = pad + b * length
         real = real_tokens(t, within(t, here, length, FULL), pads, HAS_PAD)
         g = short_tile(

@@ -18,9 +18,9 @@ from orchid.ops.kernels.dense_spectra import (
     tap_total,
     weighted,
 )
-from orchid.ops.kernels.dense_tiles import real_tokens, short_tile, signals, within
+from orchid.ops.kernels.dense_tiles import real_tokens, samples, short_tile, signals, within
 from orchid.ops.kernels.octets import in_eights
-from orchid.ops.kernels.time_domain import parameters
+from orchid.ops.kernels.time_domain import channel_parameters
 
 
 @triton.jit(do_not_specialize=["steps"])
@@ -37,18 +37,14 @@ def dense_kernel(
     d = tl.program_id(0).to(tl.int64)
     p_batch, y_batch, length = in_eights(p_batch), in_eights(y_batch), in_eights(length)
     p_channel, y_channel = in_eights(p_channel), in_eights(y_channel)
-    v_own, s_own = parameters(weight, bias, offset, d, K, True), parameters(weight, bias, offset, D + d, K, True)
-    t_own = parameters(weight, bias, offset, 2 * D + d, K, True)
-    g_own = parameters(spatial, bias, offset, d, K, False) if SIDES else v_own
+    v_own, s_own, t_own, g_own = channel_parameters(weight, bias, offset, spatial, d, D, SIDES, K)
     matrices, taps = load_tables(tables, N, BLOCK), spectral + d * K
     total = tap_total(taps, K) if SIDES else 1.0
     bands = bands_of(taps, total, H, BLOCK, K) if SIDES else ()
     statics = load_statics(static, delta, d, d, N, BLOCK, KEPT)
     t = tl.arange(0, N)[None, :]
     for step in range(steps):
-        b = ((tl.program_id(1) * steps + step) * ROWS + tl.arange(0, ROWS))[:, None]
-        here = b < batch
-        b = tl.minimum(b, batch - 1).to(tl.int64)
+        b, here = samples(tl.program_id(1) * steps + step, batch, ROWS)
         pads, row = pad + b * length, p + b * p_batch
         real = real_tokens(t, within(t, here, length, FULL), pads, HAS_PAD)
         made = signals(

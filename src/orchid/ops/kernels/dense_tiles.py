@@ -20,6 +20,13 @@ def octets(x, ROWS: tl.constexpr, M: tl.constexpr):
 
 
 @triton.jit
+def samples(tile, batch, ROWS: tl.constexpr):
+    """Return the samples of a tile, (ROWS, 1), none beyond the last one, and which of them there are."""
+    b = (tile * ROWS + tl.arange(0, ROWS))[:, None]
+    return tl.minimum(b, batch - 1).to(tl.int64), b < batch
+
+
+@triton.jit
 def within(t, here, length, FULL: tl.constexpr):
     """Return whether positions (1, N) lie within the rows of samples (ROWS, 1)."""
     inside = here & (t >= 0)

@@ -12,7 +12,7 @@ from orchid.ops.kernels.four_step_gradients import four_step_grad_kernel
 from orchid.ops.kernels.four_step_kernels import four_step_kernel
 from orchid.ops.kernels.four_step_static import four_step_static_grad_kernel, four_step_static_kernel
 from orchid.ops.kernels.launch import shared_memory
-from orchid.ops.kernels.operands import Operands, Static
+from orchid.ops.kernels.operands import Operands, Static, in_octets
 from orchid.ops.transforms import inverse_complex_dft
 
 
@@ -96,14 +96,10 @@ def gradients(given: Operands, first: int, last: int, static: Tensor, dy: Tensor
     return grads, _static_gradients(n, dstatic, edges), partial.sum(dim=0)
 
 
-def serves_rows(n: int, *rows: Tensor) -> bool:
-    """Return whether a static convolution of rows (B, D, L), contiguous along L, is served."""
-    return (
-        n in SHAPES
-        and SHAPES[n].shared <= shared_memory(rows[0].device)
-        and all(t.dtype == torch.bfloat16 for t in rows)
-        and not any(size % 8 for t in rows for size in (t.shape[2], *t.stride()[:2], t.storage_offset()))
-    )
+def serves_rows(n: int, rows: Tensor) -> bool:
+    """Return whether a static convolution added to rows (B, D, L) is served."""
+    fits = n in SHAPES and SHAPES[n].shared <= shared_memory(rows.device)
+    return fits and rows.dtype == torch.bfloat16 and in_octets(rows)
 
 
 def write_plus_conv(kernel: Static, static: Tensor, u: Tensor, x: Tensor, y: Tensor) -> None:

@@ -6,7 +6,7 @@ On a GPU it is asked for beyond 256, to which a matrix product serves (``ops/cir
 import triton
 import triton.language as tl
 
-from orchid.ops.kernels.dense_tiles import load_tile, within
+from orchid.ops.kernels.dense_tiles import load_tile, samples, within
 from orchid.ops.kernels.four_step_spectra import in_time, kernel_bins, scaled
 from orchid.ops.kernels.four_step_transform import again, load_stages, over_columns, put_in_order, spectrum
 from orchid.ops.kernels.octets import in_eights
@@ -16,13 +16,6 @@ from orchid.ops.kernels.octets import in_eights
 def _statics(static, most, tile, N1: tl.constexpr, N2: tl.constexpr, S: tl.constexpr):
     """Return h0_f over a bound on its size: see ``kernel_bins``."""
     return kernel_bins((), 0.0, 0.0, 0.0, again(static, tile, 0), most, most, 1.0, 1.0, 0, 1, N1, N2, S)
-
-
-@triton.jit
-def _samples(tile, batch, S: tl.constexpr):
-    """Return the samples of a tile, (S, 1), and which of them exist."""
-    b = (tile * S + tl.arange(0, S))[:, None]
-    return tl.minimum(b, batch - 1).to(tl.int64), b < batch
 
 
 @triton.jit(do_not_specialize=["steps"])
@@ -39,7 +32,7 @@ def four_step_conv_kernel(
     static, most = static + d * (S * N), most + 2 * d
     first = tl.program_id(1) * steps
     for step in range(tl.minimum(steps, tl.cdiv(batch, S) - first)):
-        b, here = _samples(first + step, batch, S)
+        b, here = samples(first + step, batch, S)
         real = within(t, here, length, FULL)
         values = load_tile(u + (d * batch + b) * length, t, 0.0, real, real, FULL)
         a, a_most, a_edge, _, spoiled = scaled(values, t, real, N1, N2, S, FULL)
@@ -71,7 +64,7 @@ def four_step_conv_grad_kernel(
     dh0_edge = tl.zeros((S,), tl.float32)
     first = part * steps
     for step in range(tl.minimum(steps, tl.cdiv(batch, S) - first)):
-        b, here = _samples(first + step, batch, S)
+        b, here = samples(first + step, batch, S)
         real = within(t, here, length, FULL)
         grad = load_tile(dy + b * dy_batch + d * dy_channel, t, 0.0, real, real, FULL)
         e, e_most, e_edge, _, spoiled = scaled(grad, t, real, N1, N2, S, FULL)

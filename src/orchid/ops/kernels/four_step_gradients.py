@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 
 from orchid.ops.kernels.dense_spectra import tap_total
-from orchid.ops.kernels.dense_tiles import TINY, load_tile, real_tokens, short_tile, signals_in_time, within
+from orchid.ops.kernels.dense_tiles import TINY, load_tile, real_tokens, samples, short_tile, signals_in_time, within
 from orchid.ops.kernels.four_step_spectra import conditioned, in_time, neighbours, scaled
 from orchid.ops.kernels.four_step_transform import (
     again,
@@ -20,7 +20,7 @@ from orchid.ops.kernels.four_step_transform import (
 )
 from orchid.ops.kernels.octets import in_eights
 from orchid.ops.kernels.sums import zeros
-from orchid.ops.kernels.time_domain import parameters
+from orchid.ops.kernels.time_domain import channel_parameters
 
 
 @triton.jit
@@ -31,6 +31,39 @@ def _put(
     """Store ``in_time`` times a factor (S,)."""
     x = in_time(re, im, edge, share, t, stages, twiddles, N1, N2, S) * factor[:, None]
     tl.store(target + t, x.to(target.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _conditioning_gradients(
+    dh, dh_edge, parts, factor, sums, mid, taps, total,
+    K: tl.constexpr, N1: tl.constexpr, N2: tl.constexpr, S: tl.constexpr,
+):  # fmt: skip
+    """Return the gradient of G from conj(A) E, real and imaginary parts, the Nyquist bin's; and the taps' sums so far.
+
+    ``parts`` as ``conditioned`` returns them; ``mid`` (S,) is what the Nyquist bin gives to the tap in the middle.
+    """
+    N: tl.constexpr = N1 * N2
+    g_re, g_im, g_edge, g_most, met = parts
+    k = bins(N1, N2, S)
+    dh, dh_edge = tl.where(k == 0, 0.5 * dh, dh) * (2.0 / N), dh_edge * (1.0 / N)
+    dm, taken = tl.zeros(dh.shape, tl.float32), tl.zeros(dh.shape, tl.float32)
+    back, more = neighbours(dh, dh_edge, K, N1, N2, S), ()
+    by_column = over_columns(factor * g_most, N2, S)
+    for j in tl.static_range(K):
+        tap = tl.load(taps + j).to(tl.float32) / total
+        dm += tap * back[K - 1 - j]
+        products = dh * met[j]
+        if j < K // 2:  # to the Nyquist bin
+            at_edge = over_columns(dh_edge, N2, S) * met[K // 2]
+            products += tl.where(k == N // 2 + (j - K // 2), at_edge, 0.0)
+        if j > K // 2:  # from it
+            taken += tl.where(k == N // 2 - (j - K // 2), tap * dh, 0.0)
+        more = more + (sums[j] + tl.sum(products * by_column, axis=1),)
+    mid += dh_edge * tl.abs(g_edge) * factor * g_most
+    dm_edge = tl.load(taps + K // 2).to(tl.float32) / total * dh_edge + over_rows(taken, N2, S)
+    dm_edge = tl.where(g_edge > 0, dm_edge, tl.where(g_edge < 0, -dm_edge, 0.0))
+    turn = dm / tl.maximum(met[K // 2], TINY)
+    return turn * g_re, turn * g_im, dm_edge, more, mid
 
 
 @triton.jit(do_not_specialize=["first_d", "batch", "steps"])
@@ -52,21 +85,17 @@ def four_step_grad_kernel(
     d = first_d + own
     p_batch, dy_batch, length = in_eights(p_batch), in_eights(dy_batch), in_eights(length)
     p_channel, dy_channel = in_eights(p_channel), in_eights(dy_channel)
-    v_own, s_own = parameters(weight, bias, offset, d, K, True), parameters(weight, bias, offset, D + d, K, True)
-    t_own = parameters(weight, bias, offset, 2 * D + d, K, True)
-    g_own = parameters(spatial, bias, offset, d, K, False) if SIDES else v_own
+    v_own, s_own, t_own, g_own = channel_parameters(weight, bias, offset, spatial, d, D, SIDES, K)
     stages, taps = load_stages(tables, N1, N2, S), spectral + d * K
     total = tap_total(taps, K) if SIDES else 1.0
     static += own * (S * N)
-    t, k, plane = tl.arange(0, N)[None, :], bins(N1, N2, S), batch.to(tl.int64) * length
+    t, plane = tl.arange(0, N)[None, :], batch.to(tl.int64) * length
     dh0, dh0_im = tl.zeros((N1, COLUMNS), tl.float32), tl.zeros((N1, COLUMNS), tl.float32)
     dh0_edge, sums, mid = tl.zeros((S,), tl.float32), zeros(K, N1), tl.zeros((S,), tl.float32)
     first = part * steps
     for step in range(tl.minimum(steps, tl.cdiv(batch, S) - first)):
         tile = first + step
-        samples = tile * S + tl.arange(0, S)
-        here = (samples < batch)[:, None]
-        b = tl.minimum(samples, batch - 1).to(tl.int64)[:, None]
+        b, here = samples(tile, batch, S)
         pads, row, inside = pad + b * length, p + b * p_batch, here & (t < length)
         real = real_tokens(t, within(t, here, length, FULL), pads, HAS_PAD)
         made = signals_in_time(
@@ -99,33 +128,16 @@ def four_step_grad_kernel(
             h_edge * e_edge * (1.0 / N), 2.0 / N, bound * e_most + spoiled, t,
             stages, again(twiddles, tile, 5), N1, N2, S,
         )  # fmt: skip
-        factor = tl.where(samples < batch, a_most * e_most + spoiled, 0.0)
+        factor = tl.where(tile * S + tl.arange(0, S) < batch, a_most * e_most + spoiled, 0.0)
         dh, dh_edge, by_column = a_re * e_re + a_im * e_im, a_edge * e_edge, over_columns(factor, N2, S)
         dh0, dh0_im = dh0 + by_column * dh, dh0_im + by_column * (a_re * e_im - a_im * e_re)
         dh0_edge += factor * dh_edge
         if SIDES:
-            g_re, g_im, g_signed, g_most, met = parts
-            dh, dh_edge = tl.where(k == 0, 0.5 * dh, dh) * (2.0 / N), dh_edge * (1.0 / N)
-            dm, taken = tl.zeros((N1, COLUMNS), tl.float32), tl.zeros((N1, COLUMNS), tl.float32)
-            back, more = neighbours(dh, dh_edge, K, N1, N2, S), ()
-            by_column = over_columns(factor * g_most, N2, S)
-            for j in tl.static_range(K):
-                tap = tl.load(taps + j).to(tl.float32) / total
-                dm += tap * back[K - 1 - j]
-                products = dh * met[j]
-                if j < K // 2:  # to the Nyquist bin
-                    at_edge = over_columns(dh_edge, N2, S) * met[K // 2]
-                    products += tl.where(k == N // 2 + (j - K // 2), at_edge, 0.0)
-                if j > K // 2:  # from it
-                    taken += tl.where(k == N // 2 - (j - K // 2), tap * dh, 0.0)
-                more = more + (sums[j] + tl.sum(products * by_column, axis=1),)
-            sums = more
-            mid += dh_edge * tl.abs(g_signed) * factor * g_most
-            dm_edge = tl.load(taps + K // 2).to(tl.float32) / total * dh_edge + over_rows(taken, N2, S)
-            dm_edge = tl.where(g_signed > 0, dm_edge, tl.where(g_signed < 0, -dm_edge, 0.0))
-            turn = dm / tl.maximum(met[K // 2], TINY)
+            re, im, edge, sums, mid = _conditioning_gradients(
+                dh, dh_edge, parts, factor, sums, mid, taps, total, K, N1, N2, S
+            )
             _put(
-                target + plane, inside, turn * g_re, turn * g_im, dm_edge, 1.0, factor * (total * scale),
+                target + plane, inside, re, im, edge, 1.0, factor * (total * scale),
                 t, stages, again(twiddles, tile, 6), N1, N2, S,
             )  # fmt: skip
     place = part * tl.num_programs(0) + own

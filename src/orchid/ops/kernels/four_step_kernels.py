@@ -9,11 +9,11 @@ import triton
 import triton.language as tl
 
 from orchid.ops.kernels.dense_spectra import tap_total
-from orchid.ops.kernels.dense_tiles import real_tokens, short_tile, signals_in_time, within
+from orchid.ops.kernels.dense_tiles import real_tokens, samples, short_tile, signals_in_time, within
 from orchid.ops.kernels.four_step_spectra import conditioned, in_time, scaled
 from orchid.ops.kernels.four_step_transform import again, load_stages, spectrum
 from orchid.ops.kernels.octets import in_eights
-from orchid.ops.kernels.time_domain import parameters
+from orchid.ops.kernels.time_domain import channel_parameters
 
 
 @triton.jit(do_not_specialize=["steps"])
@@ -29,9 +29,7 @@ def four_step_kernel(
     d = tl.program_id(0).to(tl.int64)
     p_batch, y_batch, length = in_eights(p_batch), in_eights(y_batch), in_eights(length)
     p_channel, y_channel = in_eights(p_channel), in_eights(y_channel)
-    v_own, s_own = parameters(weight, bias, offset, d, K, True), parameters(weight, bias, offset, D + d, K, True)
-    t_own = parameters(weight, bias, offset, 2 * D + d, K, True)
-    g_own = parameters(spatial, bias, offset, d, K, False) if SIDES else v_own
+    v_own, s_own, t_own, g_own = channel_parameters(weight, bias, offset, spatial, d, D, SIDES, K)
     stages, taps = load_stages(tables, N1, N2, S), spectral + d * K
     total = tap_total(taps, K) if SIDES else 1.0
     static += d * (S * N)
@@ -39,9 +37,7 @@ def four_step_kernel(
     first = tl.program_id(1) * steps
     for step in range(tl.minimum(steps, tl.cdiv(batch, S) - first)):
         tile = first + step
-        b = (tile * S + tl.arange(0, S))[:, None]
-        here = b < batch
-        b = tl.minimum(b, batch - 1).to(tl.int64)
+        b, here = samples(tile, batch, S)
         pads, row = pad + b * length, p + b * p_batch
         real = real_tokens(t, within(t, here, length, FULL), pads, HAS_PAD)
         made = signals_in_time(

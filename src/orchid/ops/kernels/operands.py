@@ -144,10 +144,15 @@ class Operands(NamedTuple):
 
     def in_octets(self, *rows: Tensor) -> bool:
         """Return whether eight positions of these tensors can be one vector: contiguous rows of whole octets."""
-        return self.period % 8 == 0 and all(
-            t.stride(2) == 1 and not any(size % 8 for size in (t.shape[2], *t.stride()[:2], t.storage_offset()))
-            for t in rows
-        )
+        return self.period % 8 == 0 and in_octets(*rows)
+
+
+def in_octets(*rows: Tensor) -> bool:
+    """Return whether rows (B, D, L) are contiguous and of whole octets."""
+    return all(
+        t.stride(2) == 1 and not any(size % 8 for size in (t.shape[2], *t.stride()[:2], t.storage_offset()))
+        for t in rows
+    )
 
 
 def block_of(length: int, most: int) -> int:
