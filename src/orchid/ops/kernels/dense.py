@@ -1,6 +1,5 @@
 """Short rows: which inputs the one-kernel path serves, and its launches."""
 
-import math
 from typing import Any
 
 import torch
@@ -11,6 +10,7 @@ from orchid.ops.kernels.dense_gradients import dense_conditioning_grad_kernel, d
 from orchid.ops.kernels.dense_kernels import dense_kernel
 from orchid.ops.kernels.launch import shared_memory
 from orchid.ops.kernels.operands import Operands
+from orchid.ops.kernels.tables import kept, waves
 
 # Transform lengths, and the shared memory a program may need there on any architecture, in bytes.
 SHARED = {64: 48 << 10, 128: 144 << 10}
@@ -88,26 +88,14 @@ def gradients(given: Operands, first: int, last: int, static: Tensor, dy: Tensor
 
 
 def tables(n: int, device: torch.device) -> Tensor:
-    """Return C[t, k] = cos(2 pi t k / n) and S[t, k] = -sin(2 pi t k / n), S[t, 0] = (-1)^t: (2, n, n / 2) float16.
-
-    Kept, but for those made while a graph is captured: they belong to the graph, and hold nothing before its replay.
-    """
-    if device.type == "cuda" and torch.cuda.is_current_stream_capturing() and (n, device) not in _TABLES:
-        return _tables(n, device)
-    if (n, device) not in _TABLES:
-        _TABLES[n, device] = _tables(n, device)
-    return _TABLES[n, device]
-
-
-_TABLES: dict[tuple[int, torch.device], Tensor] = {}
+    """Return C[t, k] = cos(2 pi t k / n) and S[t, k] = -sin(2 pi t k / n), S[t, 0] = (-1)^t: (2, n, n / 2) float16."""
+    return kept(("dense", n), device, lambda: _tables(n, device))
 
 
 def _tables(n: int, device: torch.device) -> Tensor:
-    t, k = torch.arange(n, device=device), torch.arange(n // 2, device=device)
-    angle = (t[:, None] * k % n).double() * (2 * math.pi / n)
-    sines = -angle.sin()
-    sines[:, 0] = 1.0 - 2.0 * (t % 2)
-    return torch.stack((angle.cos(), sines)).half()
+    both = waves(n, n // 2, n, device)
+    both[1, :, 0] = 1 - 2 * (torch.arange(n, device=device) % 2)
+    return both.half()
 
 
 def _steps(given: Operands, channels: int) -> tuple[int, int]:

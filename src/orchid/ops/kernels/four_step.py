@@ -1,6 +1,5 @@
 """Rows of 256 to 8,192, powers of two, in one kernel: which inputs it serves, and its launches."""
 
-import math
 from typing import Any, NamedTuple
 
 import torch
@@ -13,6 +12,7 @@ from orchid.ops.kernels.four_step_kernels import four_step_kernel
 from orchid.ops.kernels.four_step_static import four_step_static_grad_kernel, four_step_static_kernel
 from orchid.ops.kernels.launch import shared_memory
 from orchid.ops.kernels.operands import Operands, Static, in_octets
+from orchid.ops.kernels.tables import fragments, kept, waves
 from orchid.ops.transforms import inverse_complex_dft
 
 
@@ -72,7 +72,7 @@ def write(given: Operands, static: Tensor, y: Tensor) -> None:
     rows, most = _static(given.kernel, static, 0, channels)
     four_step_kernel[(channels, parts)](
         p, given.offset, given.weight, given.bias, given.spatial, given.spectral, rows, most,
-        *tables(shape, p.device), given.address(_pad(given)), y,
+        *tables(shape, p.device), given.address(given.pad_words()), y,
         channels, given.batch, given.length, given.period, given.scale, *p.stride()[:2], *y.stride()[:2],
         SIDES=given.sides, steps=steps, **_settings(given, shape),
         **({} if shape.registers is None else {"maxnreg": shape.registers}),
@@ -89,7 +89,7 @@ def gradients(given: Operands, first: int, last: int, static: Tensor, dy: Tensor
     edges, partial = rows.new_empty((parts, channels)), rows.new_empty((parts, channels, given.taps))
     four_step_grad_kernel[(channels, parts)](
         p, dy, given.offset, given.weight, given.bias, given.spatial, given.spectral, rows, most,
-        *tables(shape, p.device), given.address(_pad(given)), grads, dstatic, edges, partial,
+        *tables(shape, p.device), given.address(given.pad_words()), grads, dstatic, edges, partial,
         first, given.channels, batch, given.length, given.period, given.scale, *p.stride()[:2], *dy.stride()[:2],
         SIDES=given.sides, steps=steps, **_settings(given, shape),
     )  # fmt: skip
@@ -128,47 +128,17 @@ def conv_gradients(kernel: Static, static: Tensor, u: Tensor, dy: Tensor) -> tup
     return du, _static_gradients(kernel.n, dstatic, edges)
 
 
-def fragments(x: Tensor) -> Tensor:
-    """Return tiles (..., ROWS, COLUMNS) in the order in which threads hold a product's result.
-
-    A warp holds 16 rows. Its lanes stand for eight rows and four pairs of columns, their registers for the other eight
-    rows and the other columns.
-    """
-    rows, columns = x.shape[-2:]
-    parts = x.unflatten(-2, (rows // 16, 2, 8)).unflatten(-1, (columns // 8, 4, 2))  # ..., warp, 2, 8, columns, 4, 2
-    return parts.movedim((-3, -6, -4, -2, -5, -1), (-6, -5, -4, -3, -2, -1)).contiguous()
-
-
 def tables(shape: Shape, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return the matrices of both stages, float16, and the twiddle, float32, in the order of ``fragments``.
-
-    Kept, but for those made while a graph is captured: they belong to the graph, and hold nothing before its replay.
-    """
-    key = shape[:3], device
-    if key in _TABLES:
-        return _TABLES[key]
-    made = _tables(shape, device)
-    if not (device.type == "cuda" and torch.cuda.is_current_stream_capturing()):
-        _TABLES[key] = made
-    return made
-
-
-_TABLES: dict[tuple[tuple[int, ...], torch.device], tuple[Tensor, Tensor]] = {}
+    """Return the matrices of both stages, float16, and the twiddle, float32, in the order of ``fragments``."""
+    return kept(("four-step", *shape[:3]), device, lambda: _tables(shape, device))
 
 
 def _tables(shape: Shape, device: torch.device) -> tuple[Tensor, Tensor]:
     n1, n2, rows = shape[:3]
-    first, second = _waves(n1, n1, n1, device), _waves(n2, n2 // 2, n2, device)
+    first, second = waves(n1, n1, n1, device), waves(n2, n2 // 2, n2, device)
     second = torch.stack([torch.block_diag(*[wave] * rows) for wave in second])
-    twiddle = _waves(n1, n2, n1 * n2, device).repeat(1, 1, rows)
+    twiddle = waves(n1, n2, n1 * n2, device).repeat(1, 1, rows)
     return torch.cat((first.flatten(), second.flatten())).half(), fragments(twiddle.float())
-
-
-def _waves(rows: int, columns: int, period: int, device: torch.device) -> Tensor:
-    """Return the real and imaginary parts of exp(-2 pi i r c / period), (2, rows, columns)."""
-    r, c = torch.arange(rows, device=device), torch.arange(columns, device=device)
-    angle = (r[:, None] * c % period).double() * (2 * math.pi / period)
-    return torch.stack((angle.cos(), -angle.sin()))
 
 
 def _static(kernel: Static, static: Tensor, first: int, last: int) -> tuple[Tensor, Tensor]:
@@ -190,15 +160,6 @@ def _static_gradients(n: int, dstatic: Tensor, edges: Tensor) -> Tensor:
         dstatic, edges, pairs, channels, parts, **_sizes(shape), num_warps=shape.warps
     )
     return inverse_complex_dft(pairs)
-
-
-def _pad(given: Operands) -> Tensor | None:
-    """Return the pad as 16-bit numbers.
-
-    From the narrowest type that a product's operand depends on, masks included, the compiler concludes in which order
-    threads hold it. With eight bits it wants more than sixteen rows, and is wrong where there are no more (Triton 3.6).
-    """
-    return None if given.pad is None else given.pad.to(torch.int16)
 
 
 def _steps(batch: int, channels: int, shape: Shape) -> tuple[int, int]:

@@ -127,6 +127,15 @@ class Operands(NamedTuple):
         """Return a tensor whose address the kernel may ignore where there is none."""
         return self.p if tensor is None else tensor
 
+    def pad_words(self) -> Tensor | None:
+        """Return the pad as 16-bit numbers, for kernels that make operands of products.
+
+        From the narrowest type that a product's operand depends on, masks included, the compiler concludes in which
+        order threads hold it. With eight bits it wants more than sixteen rows, and is wrong where there are no more
+        (Triton 3.6).
+        """
+        return None if self.pad is None else self.pad.to(torch.int16)
+
     def time(self) -> dict[str, Any]:
         """Return the constants of the kernels in time."""
         shift = self.taps // 2 if self.padding == "same" else 0

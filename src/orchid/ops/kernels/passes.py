@@ -10,11 +10,11 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from orchid.ops.kernels import around_fft, dense, four_step, octet_passes
+from orchid.ops.kernels import around_fft, dense, four_step, long, octet_passes
 from orchid.ops.kernels.operands import Operands
 from orchid.ops.kernels.static import StaticGradients, static_of, static_spectra
 
-# Elements (channels x batch x n) of a chunk around FFTs; one kernel needs a quarter of the scratch.
+# Elements (channels x batch x n) of a chunk around FFTs; three passes need half, one kernel a quarter of the scratch.
 CHUNK = 5 * 2**21
 # The static kernel's spectrum is kept for the backward pass where it is smaller than this, in elements: half a GiB.
 SMALL = 2**27
@@ -31,6 +31,10 @@ def forward(given: Operands) -> tuple[Tensor, Tensor]:
     if one_kernel is not None and (small or given.static is not None):
         one_kernel.write(given, static_of(given.kernel, kept, 0, given.channels), y)
         return y, kept
+    if long.serves(given, p):
+        for first, last in chunks(given.channels, _step(given, 4 * CHUNK)):
+            long.write(given, first, last, static_of(given.kernel, kept, first, last), y)
+        return y, kept
     signals = _scratch(given, 1 + given.sides)
     for first, last in chunks(given.channels, _step(given, CHUNK)):
         around_fft.write(given, first, last, static_of(given.kernel, kept, first, last), signals, y)
@@ -45,17 +49,19 @@ def backward(given: Operands, dy: Tensor, kept: Tensor) -> Gradients:
     p, u, sides = given.p, given.u, given.sides
     dp = by_channel(p, 3 * given.channels, given.length)
     du = p.new_empty(0) if u is None else by_channel(u, given.channels, u.shape[2])
-    one_kernel = one_kernel_path(given, p, dy)
-    step = _step(given, CHUNK if one_kernel is None else 4 * CHUNK)
+    path, shares = one_kernel_path(given, p, dy), 4
+    if path is None and long.serves(given, p, dy):
+        path, shares = long, 2
+    step = _step(given, CHUNK if path is None else shares * CHUNK)
     static_grads, spectral_sums, stream_sums, u_sums = StaticGradients(given.kernel, step), [], [], []
-    signals = _scratch(given, 2 + sides) if one_kernel is None else p.new_empty(0)
+    signals = _scratch(given, 2 + sides) if path is None else p.new_empty(0)
     for first, last in chunks(given.channels, step):
         static = static_of(given.kernel, kept, first, last)
-        if one_kernel is None:
+        if path is None:
             grads, rows, spectral = around_fft.gradients(given, first, last, static, signals, dy)
             stream_sums.append(around_fft.streams_gradients(given, first, last, dy, grads, dp))
         else:
-            grads, rows, spectral = one_kernel.gradients(given, first, last, static, dy)
+            grads, rows, spectral = path.gradients(given, first, last, static, dy)
             stream_sums.append(octet_passes.streams_gradients(given, first, last, dy, grads, dp))
         if u is not None:
             u_sums.append(around_fft.context_gradients(given, first, last, grads, du))

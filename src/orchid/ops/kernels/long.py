@@ -1,0 +1,233 @@
+"""Rows of 16,384 to 1,048,576, powers of two, in three passes over memory: which inputs they serve, and their launches."""
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+import triton
+from torch import Tensor
+
+from orchid.ops.kernels.long_columns import long_gate_kernel, long_signals_kernel, long_times_kernel
+from orchid.ops.kernels.long_gradients import long_conditioning_grad_kernel, long_mix_grad_kernel
+from orchid.ops.kernels.long_spectra import long_mix_kernel, long_sizes_kernel, long_static_kernel
+from orchid.ops.kernels.operands import Operands
+from orchid.ops.kernels.tables import fragments, kept, waves
+
+
+class Shape(NamedTuple):
+    """How a transform is split, n = R N1 N2; warps are as many as products have sixteens of rows.
+
+    Attributes:
+        r: R, the rows.
+        n1: N1, of the transform along a row.
+        n2: N2.
+    """
+
+    r: int
+    n1: int
+    n2: int
+
+    @property
+    def q(self) -> int:
+        """Q, the length of a row."""
+        return self.n1 * self.n2
+
+    @property
+    def row(self) -> dict[str, int]:
+        """The constants of kernels in frequency."""
+        return {"R": self.r, "N1": self.n1, "N2": self.n2, "num_warps": self.n1 // 16, "num_stages": 1}
+
+    @property
+    def columns(self) -> dict[str, int]:
+        """The constants of kernels in time."""
+        return {"R": self.r, "Q": self.q, "TILE": TILE, "num_warps": self.r // 32, "num_stages": 1}
+
+
+# Columns of a tile.
+TILE = 32
+SHAPES = {
+    2**14: Shape(32, 16, 32),
+    2**15: Shape(32, 32, 32),
+    2**16: Shape(32, 64, 32),
+    2**17: Shape(64, 64, 32),
+    2**18: Shape(128, 64, 32),
+    2**19: Shape(256, 64, 32),
+    2**20: Shape(512, 64, 32),
+}
+# Programs wanted in a launch.
+PROGRAMS = 4096
+
+
+class _Tables(NamedTuple):
+    """What the transforms of one length read.
+
+    Attributes:
+        matrices: of the columns' transform (2, R / 2, R) and of both stages along a row, float16.
+        ahead: the columns' twiddle (Q / TILE, 2, R / 2, TILE), ``fragments``, float32.
+        back: the same, (2, R / 2, Q).
+        along: the twiddle between the stages, (2, N1, N2), ``fragments``.
+        half: the columns' twiddle of row R / 2, (2, Q).
+    """
+
+    matrices: Tensor
+    ahead: Tensor
+    back: Tensor
+    along: Tensor
+    half: Tensor
+
+
+def serves(given: Operands, p: Tensor, dy: Tensor | None = None) -> bool:
+    """Return whether rows of p, and in the backward pass of dy, are served: see ``dense.serves``."""
+    rows = (p,) if dy is None else (p, dy)
+    return (
+        given.n in SHAPES
+        and given.u is None
+        and given.sides < 2
+        and all(t.dtype == torch.bfloat16 for t in rows)
+        and given.in_octets(*rows)
+    )
+
+
+def write(given: Operands, first: int, last: int, static: Tensor, y: Tensor) -> None:
+    """Write channels first ... last - 1 of y (B, D, L); ``static`` is h0_f of a frozen layer, or T h0 (pairs, n, 2)."""
+    p, batch, channels, sides, shape = given.p, given.batch, last - first, given.sides, SHAPES[given.n]
+    tables = _tables(shape, p.device)
+    fields, scales = _signals(given, first, channels, None)
+    rows = _static(given, static, first, channels)
+    slots = _sizes(given, fields, scales)
+    row_scales = scales.new_empty((channels, batch, 1 + sides, shape.r // 2 + 1))
+    long_mix_kernel[_grid(channels, steps := _steps(channels, batch * (shape.r // 2 + 1)))](
+        fields, scales, tables.matrices, tables.along, tables.half, *rows, *slots, given.spectral, row_scales,
+        first, batch, steps[0], FIELDS=1 + sides, SIDES=sides, K=given.taps, TILE=TILE, **shape.row,
+    )  # fmt: skip
+    long_gate_kernel[_grid(channels, steps := _steps(channels, batch * shape.q // TILE))](
+        p, given.offset, given.weight, given.bias, fields, row_scales, tables.matrices, tables.back,
+        given.address(given.pad_words()), y,
+        first, given.channels, batch, given.length, given.period, *p.stride()[:2], *y.stride()[:2], steps[0],
+        FIELDS=1 + sides, **_time(given), **shape.columns,
+    )  # fmt: skip
+
+
+def gradients(given: Operands, first: int, last: int, static: Tensor, dy: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return what a chunk of channels, from first to last - 1, gives to the gradients: see ``dense.gradients``."""
+    p, n, batch, channels, sides, shape = given.p, given.n, given.batch, last - first, given.sides, SHAPES[given.n]
+    tables, count = _tables(shape, p.device), shape.r // 2 + 1
+    fields, scales = _signals(given, first, channels, dy)
+    rows = _static(given, static, first, channels)
+    slots = _sizes(given, fields, scales)
+    dslots = torch.empty_like(slots[0]), torch.empty_like(slots[1])
+    row_scales = scales.new_empty((channels, batch, 2 + sides, count))
+    dstatic, dstatic_scales = fields.new_empty((channels, n)), scales.new_empty((channels, count))
+    partial = scales.new_empty((channels, count, given.taps))
+    long_mix_grad_kernel[_grid(channels, steps := _steps(channels, count))](
+        fields, scales, tables.matrices, tables.along, tables.half, *rows, *slots, given.spectral, row_scales,
+        *dslots, dstatic, dstatic_scales, partial,
+        first, batch, steps[0], SIDES=sides, K=given.taps, TILE=TILE, **shape.row,
+    )  # fmt: skip
+    if sides:
+        long_conditioning_grad_kernel[_grid(channels, steps := _steps(channels, batch * count))](
+            fields, scales, tables.matrices, tables.along, tables.half, *dslots, given.spectral, row_scales,
+            first, batch, given.scale, steps[0], K=given.taps, TILE=TILE, **shape.row,
+        )  # fmt: skip
+    grads = p.new_empty((channels, 2 + sides, batch, given.length))
+    in_time = scales.new_empty(((channels + 1) // 2, n, 2))
+    if channels % 2:
+        in_time[-1] = 0.0
+    _times(shape, tables, fields, row_scales, grads, given.length, (2 * grads.stride(0), *grads.stride()), 1)
+    _times(shape, tables, dstatic[:, None, None], dstatic_scales[:, None, None], in_time, n, (2 * n, 1, 0, 0), 2)
+    return grads, in_time, partial.sum(dim=1)
+
+
+def _signals(given: Operands, first: int, channels: int, dy: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return the columns' transforms (channels, B, fields, n) of a, of the conditioning sequence and with dy of dc."""
+    p, batch, shape, grad = given.p, given.batch, SHAPES[given.n], dy is not None
+    tables, count = _tables(shape, p.device), 1 + given.sides + grad
+    fields = p.new_empty((channels, batch, count, given.n), dtype=torch.float16)
+    scales = p.new_empty((channels, batch, count, shape.q // TILE), dtype=torch.float32)
+    dy = p if dy is None else dy
+    long_signals_kernel[_grid(channels, steps := _steps(channels, batch * shape.q // TILE))](
+        p, dy, given.offset, given.weight, given.bias, given.spatial, tables.matrices, tables.ahead,
+        given.address(given.pad_words()), fields, scales,
+        first, given.channels, batch, given.length, given.period, *p.stride()[:2], *dy.stride()[:2], steps[0],
+        SIDES=given.sides, GRAD=grad, **_time(given), **shape.columns,
+    )  # fmt: skip
+    return fields, scales
+
+
+def _sizes(given: Operands, fields: Tensor, scales: Tensor) -> tuple[Tensor, Tensor]:
+    """Return |G| in slots, and what they are to be multiplied by; nothing where the kernel is static."""
+    if not given.sides:
+        return fields, scales
+    shape, (channels, batch, count) = SHAPES[given.n], fields.shape[:3]
+    tables, rows = _tables(shape, fields.device), shape.r // 2 + 1
+    slots = fields.new_empty((channels, batch, rows + 2 * (given.taps // 2), shape.q))
+    slot_scales = scales.new_empty(slots.shape[:-1])
+    long_sizes_kernel[_grid(channels, steps := _steps(channels, batch * rows))](
+        fields, scales, tables.matrices, tables.along, tables.half, slots, slot_scales, batch, given.scale, steps[0],
+        FIELDS=count, K=given.taps, TILE=TILE, **shape.row,
+    )  # fmt: skip
+    return slots, slot_scales
+
+
+def _static(given: Operands, static: Tensor, first: int, channels: int) -> tuple[Tensor, Tensor]:
+    """Return h0_f as the kernels read it, (channels, R / 2 + 1, 2, Q), and its rows' largest."""
+    shape = SHAPES[given.n]
+    rows = static.new_empty((channels, shape.r // 2 + 1, 2, shape.q), dtype=torch.float16)
+    scales = static.new_empty(rows.shape[:2])
+    long_static_kernel[rows.shape[:2]](
+        static, given.delta, rows, scales, first, KEPT=given.static is not None, **shape.row
+    )
+    return rows, scales
+
+
+def _times(
+    shape: Shape,
+    tables: _Tables,
+    fields: Tensor,
+    scales: Tensor,
+    out: Tensor,
+    length: int,
+    strides: tuple[int, ...],
+    stride: int,
+) -> None:
+    """Write fields (channels, B, fields, n), rows transformed back, in time; ``strides`` of pairs, channels, ..."""
+    channels, batch, count = fields.shape[:3]
+    long_times_kernel[_grid(channels, steps := _steps(channels, batch * count * shape.q // TILE))](
+        fields, scales, tables.matrices, tables.back, out, batch, length, *strides[:4], steps[0],
+        STRIDE=stride, FIELDS=count, **shape.columns,
+    )  # fmt: skip
+
+
+def _tables(shape: Shape, device: torch.device) -> _Tables:
+    return kept(("long", *shape), device, lambda: _make_tables(shape, device))
+
+
+def _make_tables(shape: Shape, device: torch.device) -> _Tables:
+    r, q, n = shape.r, shape.q, shape.r * shape.q
+    columns = waves(r // 2, r, r, device)
+    columns[1, 0] = 1 - 2 * (torch.arange(r, device=device) % 2)  # row R / 2, as row 0's imaginary part
+    stages = [waves(size, size, size, device).flatten() for size in (shape.n1, shape.n2)]
+    twiddle = waves(r // 2 + 1, q, n, device).float()
+    back = twiddle[:, :-1].contiguous()
+    return _Tables(
+        torch.cat((columns.flatten(), *stages)).half(),
+        fragments(back.unflatten(2, (q // TILE, TILE)).permute(2, 0, 1, 3)),
+        back,
+        fragments(waves(shape.n1, shape.n2, q, device).float()),
+        twiddle[:, -1].contiguous(),
+    )
+
+
+def _steps(channels: int, items: int) -> tuple[int, int]:
+    """Return how many of a channel's items a program goes through, and into how many parts they fall."""
+    steps = math.ceil(items / min(items, triton.cdiv(PROGRAMS, channels)))
+    return steps, triton.cdiv(items, steps)
+
+
+def _grid(channels: int, steps: tuple[int, int]) -> tuple[int, int]:
+    return channels, steps[1]
+
+
+def _time(given: Operands) -> dict[str, Any]:
+    padded = given.pad is not None
+    return {"FULL": given.length == given.n and not padded, "HAS_PAD": padded, **given.time()}

@@ -1,0 +1,100 @@
+"""Long rows in frequency, forward: rows of bins in registers (``long_transform.py``), one row k1 at a time.
+
+A program takes one channel and goes through rows of all samples. Fields are (channels, B, FIELDS, R / 2, 2, Q): a, the
+conditioning sequence, others. What a row becomes is written over it.
+"""
+
+import triton
+import triton.language as tl
+
+from orchid.ops.kernels.dense_spectra import static_bins
+from orchid.ops.kernels.dense_tiles import TINY
+from orchid.ops.kernels.four_step_transform import in_order, put_in_order
+from orchid.ops.kernels.long_neighbours import met, put_slots, row_bins
+from orchid.ops.kernels.long_transform import load_row, load_row_stages, put_row, row_spectrum
+
+
+@triton.jit(do_not_specialize=["first_d"])
+def long_static_kernel(
+    static, delta, out, scales, first_d, KEPT: tl.constexpr, R: tl.constexpr, N1: tl.constexpr, N2: tl.constexpr
+):  # fmt: skip
+    """Write h0_f of channels from first_d on, (channels, R / 2 + 1, 2, Q) float16 ``in_order``, over its rows' largest.
+
+    scales (channels, R / 2 + 1) are these.
+    """
+    own, r = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    k, beyond = row_bins(r, R, N1, N2)
+    re, im, _ = static_bins(static, delta, first_d + own, own, k, R * N1 * N2, KEPT)
+    im = tl.where(2 * k == R * N1 * N2, 0.0, tl.where(beyond, -im, im))
+    most = tl.maximum(tl.max(tl.maximum(tl.abs(re), tl.abs(im))), TINY)
+    place = own * (R // 2 + 1) + r
+    row = out + place * (2 * N1 * N2)
+    put_in_order(row, (re * (1.0 / most)).to(tl.float16), N1, N2)
+    put_in_order(row + N1 * N2, (im * (1.0 / most)).to(tl.float16), N1, N2)
+    tl.store(scales + place, most)
+
+
+@triton.jit(do_not_specialize=["batch", "steps"])
+def long_sizes_kernel(
+    fields, scales, tables, twiddles, half, slots, slot_scales, batch, scale, steps,
+    FIELDS: tl.constexpr, K: tl.constexpr, R: tl.constexpr, N1: tl.constexpr, N2: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
+    """Write |G|, times ``scale``, of the second of the fields, into slots (channels, B, R / 2 + 1 + 2 (K // 2), Q)."""
+    Q: tl.constexpr = N1 * N2
+    ROWS: tl.constexpr = R // 2 + 1
+    SLOTS: tl.constexpr = ROWS + 2 * (K // 2)
+    own = tl.program_id(0).to(tl.int64)
+    stages = load_row_stages(tables, R, N1, N2)
+    first = tl.program_id(1) * steps
+    for step in range(tl.minimum(steps, batch * ROWS - first)):
+        place, r = own * batch + (first + step) // ROWS, (first + step) % ROWS
+        g = place * FIELDS + 1
+        re, im, most = load_row(fields + g * (R * Q), scales + g * (Q // TILE), half, r, R, N1, N2, TILE)
+        re, im = row_spectrum(re, im, stages, twiddles, N1, N2)
+        sizes = tl.sqrt(re * re + im * im)
+        put_slots(slots + place * (SLOTS * Q), slot_scales + place * SLOTS, r, sizes, most * scale, K, R, N1, N2)
+
+
+@triton.jit
+def kernel_row(
+    static, static_scales, slots, slot_scales, taps, r,
+    SIDES: tl.constexpr, K: tl.constexpr, R: tl.constexpr, N1: tl.constexpr, N2: tl.constexpr,
+):  # fmt: skip
+    """Return row r of a channel's h_f, real and imaginary parts (N1, N2)."""
+    own = static + r * (2 * N1 * N2)
+    most = tl.load(static_scales + r)
+    h, h_im = in_order(own, N1, N2).to(tl.float32) * most, in_order(own + N1 * N2, N1, N2).to(tl.float32) * most
+    if SIDES:
+        for j in tl.static_range(K):
+            h += tl.load(taps + j).to(tl.float32) * met(slots, slot_scales, r, j, K, R, N1, N2, False)
+    return h, h_im
+
+
+@triton.jit(do_not_specialize=["first_d", "batch", "steps"])
+def long_mix_kernel(
+    fields, scales, tables, twiddles, half, static, static_scales, slots, slot_scales, spectral, row_scales,
+    first_d, batch, steps,
+    FIELDS: tl.constexpr, SIDES: tl.constexpr, K: tl.constexpr,
+    R: tl.constexpr, N1: tl.constexpr, N2: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
+    """Write h_f A, its rows transformed back, over the field of a; row_scales (channels, B, FIELDS, R / 2 + 1)."""
+    Q: tl.constexpr = N1 * N2
+    ROWS: tl.constexpr = R // 2 + 1
+    SLOTS: tl.constexpr = ROWS + 2 * (K // 2)
+    own = tl.program_id(0).to(tl.int64)
+    stages, taps = load_row_stages(tables, R, N1, N2), spectral + (first_d + own) * K
+    static, static_scales = static + own * (ROWS * 2 * Q), static_scales + own * ROWS
+    first = tl.program_id(1) * steps
+    for step in range(tl.minimum(steps, batch * ROWS - first)):
+        place, r = own * batch + (first + step) // ROWS, (first + step) % ROWS
+        a = place * FIELDS
+        re, im, most = load_row(fields + a * (R * Q), scales + a * (Q // TILE), half, r, R, N1, N2, TILE)
+        re, im = row_spectrum(re, im, stages, twiddles, N1, N2)
+        h, h_im = kernel_row(
+            static, static_scales, slots + place * (SLOTS * Q), slot_scales + place * SLOTS, taps, r,
+            SIDES, K, R, N1, N2,
+        )  # fmt: skip
+        put_row(
+            fields + a * (R * Q), row_scales + a * ROWS, half, r,
+            h * re - h_im * im, h * im + h_im * re, most, stages, twiddles, R, N1, N2,
+        )  # fmt: skip
