@@ -35,7 +35,8 @@ class Shape(NamedTuple):
     @property
     def row(self) -> dict[str, int]:
         """The constants of kernels in frequency."""
-        return {"R": self.r, "N1": self.n1, "N2": self.n2, "num_warps": self.n1 // 16, "num_stages": 1}
+        given = {"R": self.r, "N1": self.n1, "N2": self.n2, "num_warps": self.n1 // 16, "num_stages": 1}
+        return given if REGISTERS is None else {**given, "maxnreg": REGISTERS}
 
     @property
     def columns(self) -> dict[str, int]:
@@ -43,17 +44,21 @@ class Shape(NamedTuple):
         return {"R": self.r, "Q": self.q, "TILE": TILE, "num_warps": self.r // 32, "num_stages": 1}
 
 
+REGISTERS = None
 # Columns of a tile.
 TILE = 32
 SHAPES = {
+    2**13: Shape(32, 16, 16),
     2**14: Shape(32, 16, 32),
     2**15: Shape(32, 32, 32),
     2**16: Shape(32, 64, 32),
     2**17: Shape(64, 64, 32),
     2**18: Shape(128, 64, 32),
     2**19: Shape(256, 64, 32),
-    2**20: Shape(512, 64, 32),
+    2**20: Shape(256, 128, 32),
 }
+# Places and rows of the static kernel's spectrum that a program puts in order.
+PLACES = 4096
 # Programs wanted in a launch.
 PROGRAMS = 4096
 
@@ -97,7 +102,7 @@ def write(given: Operands, first: int, last: int, static: Tensor, y: Tensor) -> 
     slots = _sizes(given, fields, scales)
     row_scales = scales.new_empty((channels, batch, 1 + sides, shape.r // 2 + 1))
     long_mix_kernel[_grid(channels, steps := _steps(channels, batch * (shape.r // 2 + 1)))](
-        fields, scales, tables.matrices, tables.along, tables.half, *rows, *slots, given.spectral, row_scales,
+        fields, scales, tables.matrices, tables.along, tables.half, rows, *slots, given.spectral, row_scales,
         first, batch, steps[0], FIELDS=1 + sides, SIDES=sides, K=given.taps, TILE=TILE, **shape.row,
     )  # fmt: skip
     long_gate_kernel[_grid(channels, steps := _steps(channels, batch * shape.q // TILE))](
@@ -117,10 +122,10 @@ def gradients(given: Operands, first: int, last: int, static: Tensor, dy: Tensor
     slots = _sizes(given, fields, scales)
     dslots = torch.empty_like(slots[0]), torch.empty_like(slots[1])
     row_scales = scales.new_empty((channels, batch, 2 + sides, count))
-    dstatic, dstatic_scales = fields.new_empty((channels, n)), scales.new_empty((channels, count))
+    dstatic, dstatic_scales = fields.new_empty((channels, 1, 1, n)), scales.new_empty((channels, count))
     partial = scales.new_empty((channels, count, given.taps))
     long_mix_grad_kernel[_grid(channels, steps := _steps(channels, count))](
-        fields, scales, tables.matrices, tables.along, tables.half, *rows, *slots, given.spectral, row_scales,
+        fields, scales, tables.matrices, tables.along, tables.half, rows, *slots, given.spectral, row_scales,
         *dslots, dstatic, dstatic_scales, partial,
         first, batch, steps[0], SIDES=sides, K=given.taps, TILE=TILE, **shape.row,
     )  # fmt: skip
@@ -130,12 +135,10 @@ def gradients(given: Operands, first: int, last: int, static: Tensor, dy: Tensor
             first, batch, given.scale, steps[0], K=given.taps, TILE=TILE, **shape.row,
         )  # fmt: skip
     grads = p.new_empty((channels, 2 + sides, batch, given.length))
-    in_time = scales.new_empty(((channels + 1) // 2, n, 2))
-    if channels % 2:
-        in_time[-1] = 0.0
-    _times(shape, tables, fields, row_scales, grads, given.length, (2 * grads.stride(0), *grads.stride()), 1)
-    _times(shape, tables, dstatic[:, None, None], dstatic_scales[:, None, None], in_time, n, (2 * n, 1, 0, 0), 2)
-    return grads, in_time, partial.sum(dim=1)
+    _write_times(shape, fields, row_scales, grads)
+    in_time = scales.new_empty((channels, 1, 1, n))
+    _write_times(shape, dstatic, dstatic_scales, in_time)
+    return grads, in_time.view(channels, n), partial.sum(dim=1)
 
 
 def _signals(given: Operands, first: int, channels: int, dy: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -169,32 +172,24 @@ def _sizes(given: Operands, fields: Tensor, scales: Tensor) -> tuple[Tensor, Ten
     return slots, slot_scales
 
 
-def _static(given: Operands, static: Tensor, first: int, channels: int) -> tuple[Tensor, Tensor]:
-    """Return h0_f as the kernels read it, (channels, R / 2 + 1, 2, Q), and its rows' largest."""
+def _static(given: Operands, static: Tensor, first: int, channels: int) -> Tensor:
+    """Return h0_f as the kernels read it, (channels, R / 2 + 1, 2, Q)."""
     shape = SHAPES[given.n]
-    rows = static.new_empty((channels, shape.r // 2 + 1, 2, shape.q), dtype=torch.float16)
-    scales = static.new_empty(rows.shape[:2])
-    long_static_kernel[rows.shape[:2]](
-        static, given.delta, rows, scales, first, KEPT=given.static is not None, **shape.row
+    rows = static.new_empty((channels, shape.r // 2 + 1, 2, shape.q))
+    places = max(16, PLACES // shape.r)
+    long_static_kernel[channels, shape.q // places](
+        static, given.delta, rows, first, KEPT=given.static is not None, PLACES=places, **{**shape.row, "num_warps": 4}
     )
-    return rows, scales
+    return rows
 
 
-def _times(
-    shape: Shape,
-    tables: _Tables,
-    fields: Tensor,
-    scales: Tensor,
-    out: Tensor,
-    length: int,
-    strides: tuple[int, ...],
-    stride: int,
-) -> None:
-    """Write fields (channels, B, fields, n), rows transformed back, in time; ``strides`` of pairs, channels, ..."""
+def _write_times(shape: Shape, fields: Tensor, scales: Tensor, out: Tensor) -> None:
+    """Write fields (channels, B, fields, n), rows transformed back, in time: out (channels, fields, B, L)."""
     channels, batch, count = fields.shape[:3]
+    tables = _tables(shape, fields.device)
     long_times_kernel[_grid(channels, steps := _steps(channels, batch * count * shape.q // TILE))](
-        fields, scales, tables.matrices, tables.back, out, batch, length, *strides[:4], steps[0],
-        STRIDE=stride, FIELDS=count, **shape.columns,
+        fields, scales, tables.matrices, tables.back, out, batch, out.shape[3], steps[0],
+        FIELDS=count, **shape.columns,
     )  # fmt: skip
 
 

@@ -103,22 +103,18 @@ def long_gate_kernel(
 
 @triton.jit(do_not_specialize=["batch", "length", "steps"])
 def long_times_kernel(
-    fields, scales, tables, twiddles, out, batch, length, out_pair, out_odd, out_field, out_batch, steps,
-    STRIDE: tl.constexpr, FIELDS: tl.constexpr, R: tl.constexpr, Q: tl.constexpr, TILE: tl.constexpr,
+    fields, scales, tables, twiddles, out, batch, length, steps,
+    FIELDS: tl.constexpr, R: tl.constexpr, Q: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """Write fields (channels, B, FIELDS, R / 2, 2, Q) in time, positions t < length, STRIDE apart."""
+    """Write fields (channels, B, FIELDS, R / 2, 2, Q) in time, (channels, FIELDS, B, length)."""
     TILES: tl.constexpr = Q // TILE
     own, length = tl.program_id(0).to(tl.int64), in_eights(length)
-    if STRIDE == 1:
-        out_pair, out_odd, out_field, out_batch = (
-            in_eights(out_pair), in_eights(out_odd), in_eights(out_field), in_eights(out_batch)
-        )  # fmt: skip
     matrices = load_matrices(tables, R)
     first = tl.program_id(1) * steps
     for step in range(tl.minimum(steps, batch * FIELDS * TILES - first)):
-        place, tile = ((first + step) // TILES).to(tl.int64), (first + step) % TILES
+        place, tile = (first + step) // TILES, (first + step) % TILES
         row = own * batch * FIELDS + place
         x = columns_in_time(fields + row * (R * Q), scales + row * (R // 2 + 1), matrices, twiddles, tile, R, Q, TILE)
         t = _positions(tile, R, Q, TILE)
-        target = out + own // 2 * out_pair + own % 2 * out_odd + place % FIELDS * out_field + place // FIELDS * out_batch
-        tl.store(target + STRIDE * t, x.to(out.dtype.element_ty), mask=t < length)
+        target = out + ((own * FIELDS + place % FIELDS) * batch + place // FIELDS) * length
+        tl.store(target + t, x.to(out.dtype.element_ty), mask=t < length)

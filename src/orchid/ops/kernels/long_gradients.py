@@ -8,15 +8,16 @@ import triton
 import triton.language as tl
 
 from orchid.ops.kernels.dense_tiles import TINY
+from orchid.ops.kernels.four_step_transform import again
 from orchid.ops.kernels.long_neighbours import met, put_slots
 from orchid.ops.kernels.long_spectra import kernel_row
-from orchid.ops.kernels.long_transform import load_row, load_row_stages, put_row, row_spectrum
+from orchid.ops.kernels.long_transform import load_row, load_row_stages, put_row, row_operand, row_spectrum
 from orchid.ops.kernels.sums import zeros
 
 
-@triton.jit(do_not_specialize=["first_d", "batch", "steps"])
+@triton.jit(do_not_specialize=["first_d", "steps"])
 def long_mix_grad_kernel(
-    fields, scales, tables, twiddles, half, static, static_scales, slots, slot_scales, spectral, row_scales,
+    fields, scales, tables, twiddles, half, static, slots, slot_scales, spectral, row_scales,
     dslots, dslot_scales, dstatic, dstatic_scales, partial, first_d, batch, steps,
     SIDES: tl.constexpr, K: tl.constexpr, R: tl.constexpr, N1: tl.constexpr, N2: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
@@ -31,7 +32,7 @@ def long_mix_grad_kernel(
     SLOTS: tl.constexpr = ROWS + 2 * (K // 2)
     own = tl.program_id(0).to(tl.int64)
     stages, taps = load_row_stages(tables, R, N1, N2), spectral + (first_d + own) * K
-    static, static_scales = static + own * (ROWS * 2 * Q), static_scales + own * ROWS
+    static += own * (ROWS * 2 * Q)
     first = tl.program_id(1) * steps
     for step in range(tl.minimum(steps, ROWS - first)):
         r = first + step
@@ -42,31 +43,34 @@ def long_mix_grad_kernel(
             a, e = place * FIELDS, place * FIELDS + 1 + SIDES
             these, these_scales = slots + place * (SLOTS * Q), slot_scales + place * SLOTS
             re, im, a_most = load_row(fields + a * (R * Q), scales + a * (Q // TILE), half, r, R, N1, N2, TILE)
-            a_re, a_im = row_spectrum(re, im, stages, twiddles, N1, N2)
+            a_re, a_im = row_spectrum(re, im, stages, again(twiddles, r, 0), N1, N2)
             re, im, e_most = load_row(fields + e * (R * Q), scales + e * (Q // TILE), half, r, R, N1, N2, TILE)
-            e_re, e_im = row_spectrum(re, im, stages, twiddles, N1, N2)
+            e_re, e_im = row_spectrum(re, im, stages, again(twiddles, r, 1), N1, N2)
             dh, factor = a_re * e_re + a_im * e_im, a_most * e_most
             dh0, dh0_im = dh0 + factor * dh, dh0_im + factor * (a_re * e_im - a_im * e_re)
             if SIDES:
                 put_slots(dslots + place * (SLOTS * Q), dslot_scales + place * SLOTS, r, dh, factor, K, R, N1, N2)
                 more = ()
                 for j in tl.static_range(K):
-                    more = more + (
-                        sums[j] + tl.sum(dh * met(these, these_scales, r, j, K, R, N1, N2, False), axis=1) * factor,
-                    )
+                    products = dh * met(these, these_scales, r, j, K, R, N1, N2, False)
+                    more = more + (sums[j] + tl.sum(products, axis=1) * factor,)
                 sums = more
-            h, h_im = kernel_row(static, static_scales, these, these_scales, taps, r, SIDES, K, R, N1, N2)
+            # operands before transforms: registers are few
+            h, h_im = kernel_row(static, these, these_scales, taps, r, SIDES, K, R, N1, N2)
+            da = row_operand(h * e_re + h_im * e_im, h * e_im - h_im * e_re)
+            c = row_operand(h * a_re - h_im * a_im, h * a_im + h_im * a_re)
             put_row(
-                fields + a * (R * Q), row_scales + a * ROWS, half, r,
-                h * e_re + h_im * e_im, h * e_im - h_im * e_re, e_most, stages, twiddles, R, N1, N2,
+                fields + a * (R * Q), row_scales + a * ROWS, half, r, da, e_most,
+                stages, again(twiddles, r, 2), R, N1, N2,
             )  # fmt: skip
             put_row(
-                fields + e * (R * Q), row_scales + e * ROWS, half, r,
-                h * a_re - h_im * a_im, h * a_im + h_im * a_re, a_most, stages, twiddles, R, N1, N2,
+                fields + e * (R * Q), row_scales + e * ROWS, half, r, c, a_most,
+                stages, again(twiddles, r, 3), R, N1, N2,
             )  # fmt: skip
         put_row(
-            dstatic + own * (R * Q), dstatic_scales + own * ROWS, half, r, dh0, dh0_im, 1.0, stages, twiddles, R, N1, N2
-        )
+            dstatic + own * (R * Q), dstatic_scales + own * ROWS, half, r, row_operand(dh0, dh0_im), 1.0,
+            stages, again(twiddles, r, 4), R, N1, N2,
+        )  # fmt: skip
         if SIDES:
             weight = tl.where((r > 0) & (r < R // 2), 2.0, 1.0) / (R * Q)  # rows between stand for two
             for j in tl.static_range(K):
@@ -96,6 +100,6 @@ def long_conditioning_grad_kernel(
             dm += tl.load(taps + K - 1 - j).to(tl.float32) * met(these, these_scales, r, j, K, R, N1, N2, True)
         turn = dm / tl.maximum(tl.sqrt(re * re + im * im), TINY)
         put_row(
-            fields + g * (R * Q), row_scales + g * ROWS, half, r, turn * re, turn * im, scale,
+            fields + g * (R * Q), row_scales + g * ROWS, half, r, row_operand(turn * re, turn * im), scale,
             stages, twiddles, R, N1, N2,
         )  # fmt: skip

@@ -35,6 +35,14 @@ def _ordered(k2, N1: tl.constexpr, N2: tl.constexpr):
 
 
 @triton.jit
+def in_place(place, N1: tl.constexpr):
+    """Return the k2 that ``put_in_order`` puts in a place."""
+    lane, column = place // 4 % (2 * N1), place // (8 * N1) * 8
+    row = lane // 32 * 16 + lane // 4 % 8 + place // 2 % 2 * 8
+    return row + N1 * (column + lane % 4 * 2 + place % 2)
+
+
+@triton.jit
 def put_slots(slots, scales, r, x, factor, K: tl.constexpr, R: tl.constexpr, N1: tl.constexpr, N2: tl.constexpr):
     """Store x (N1, N2) times a factor as the slot of row r, and of the row that mirrors it, if one does."""
     P: tl.constexpr = K // 2

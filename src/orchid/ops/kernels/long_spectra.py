@@ -8,30 +8,44 @@ import triton
 import triton.language as tl
 
 from orchid.ops.kernels.dense_spectra import static_bins
-from orchid.ops.kernels.dense_tiles import TINY
-from orchid.ops.kernels.four_step_transform import in_order, put_in_order
-from orchid.ops.kernels.long_neighbours import met, put_slots, row_bins
-from orchid.ops.kernels.long_transform import load_row, load_row_stages, put_row, row_spectrum
+from orchid.ops.kernels.four_step_transform import in_order
+from orchid.ops.kernels.long_neighbours import in_place, met, put_slots
+from orchid.ops.kernels.long_transform import load_row, load_row_stages, put_row, row_operand, row_spectrum
+
+
+@triton.jit
+def _put_static(
+    static, delta, out, d, own, r, place, k2, R: tl.constexpr, Q: tl.constexpr, KEPT: tl.constexpr
+):  # fmt: skip
+    """Write places (1, PLACES) of rows r (ROWS, 1) of a channel's h0_f; k2 are the bins there."""
+    N: tl.constexpr = R * Q
+    k = r + R * k2
+    beyond = k > N // 2
+    k = tl.where(beyond, N - k, k)
+    re, im, _ = static_bins(static, delta, d, own, k, N, KEPT)
+    im = tl.where(2 * k == N, 0.0, tl.where(beyond, -im, im))
+    row = out + (own * (R // 2 + 1) + r) * (2 * Q) + place
+    tl.store(row, re)
+    tl.store(row + Q, im)
 
 
 @triton.jit(do_not_specialize=["first_d"])
 def long_static_kernel(
-    static, delta, out, scales, first_d, KEPT: tl.constexpr, R: tl.constexpr, N1: tl.constexpr, N2: tl.constexpr
+    static, delta, out, first_d,
+    KEPT: tl.constexpr, R: tl.constexpr, N1: tl.constexpr, N2: tl.constexpr, PLACES: tl.constexpr,
 ):  # fmt: skip
-    """Write h0_f of channels from first_d on, (channels, R / 2 + 1, 2, Q) float16 ``in_order``, over its rows' largest.
+    """Write h0_f of channels from first_d on, (channels, R / 2 + 1, 2, Q), ``in_order``.
 
-    scales (channels, R / 2 + 1) are these.
+    A program takes PLACES of all rows: reads run along k1, which is the first axis because the compiler, which does not
+    see that they are contiguous, then lets threads run along it; writes run along the places.
     """
-    own, r = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    k, beyond = row_bins(r, R, N1, N2)
-    re, im, _ = static_bins(static, delta, first_d + own, own, k, R * N1 * N2, KEPT)
-    im = tl.where(2 * k == R * N1 * N2, 0.0, tl.where(beyond, -im, im))
-    most = tl.maximum(tl.max(tl.maximum(tl.abs(re), tl.abs(im))), TINY)
-    place = own * (R // 2 + 1) + r
-    row = out + place * (2 * N1 * N2)
-    put_in_order(row, (re * (1.0 / most)).to(tl.float16), N1, N2)
-    put_in_order(row + N1 * N2, (im * (1.0 / most)).to(tl.float16), N1, N2)
-    tl.store(scales + place, most)
+    Q: tl.constexpr = N1 * N2
+    own = tl.program_id(0).to(tl.int64)
+    place = tl.program_id(1) * PLACES + tl.arange(0, PLACES)[None, :]
+    k2, r = in_place(place, N1), tl.arange(0, R // 2)[:, None]
+    _put_static(static, delta, out, first_d + own, own, r, place, k2, R, Q, KEPT)
+    last = tl.arange(0, 1)[:, None] + R // 2
+    _put_static(static, delta, out, first_d + own, own, last, place, k2, R, Q, KEPT)
 
 
 @triton.jit(do_not_specialize=["batch", "steps"])
@@ -57,13 +71,12 @@ def long_sizes_kernel(
 
 @triton.jit
 def kernel_row(
-    static, static_scales, slots, slot_scales, taps, r,
+    static, slots, slot_scales, taps, r,
     SIDES: tl.constexpr, K: tl.constexpr, R: tl.constexpr, N1: tl.constexpr, N2: tl.constexpr,
 ):  # fmt: skip
     """Return row r of a channel's h_f, real and imaginary parts (N1, N2)."""
-    own = static + r * (2 * N1 * N2)
-    most = tl.load(static_scales + r)
-    h, h_im = in_order(own, N1, N2).to(tl.float32) * most, in_order(own + N1 * N2, N1, N2).to(tl.float32) * most
+    static += r * (2 * N1 * N2)
+    h, h_im = in_order(static, N1, N2), in_order(static + N1 * N2, N1, N2)
     if SIDES:
         for j in tl.static_range(K):
             h += tl.load(taps + j).to(tl.float32) * met(slots, slot_scales, r, j, K, R, N1, N2, False)
@@ -72,7 +85,7 @@ def kernel_row(
 
 @triton.jit(do_not_specialize=["first_d", "batch", "steps"])
 def long_mix_kernel(
-    fields, scales, tables, twiddles, half, static, static_scales, slots, slot_scales, spectral, row_scales,
+    fields, scales, tables, twiddles, half, static, slots, slot_scales, spectral, row_scales,
     first_d, batch, steps,
     FIELDS: tl.constexpr, SIDES: tl.constexpr, K: tl.constexpr,
     R: tl.constexpr, N1: tl.constexpr, N2: tl.constexpr, TILE: tl.constexpr,
@@ -83,7 +96,7 @@ def long_mix_kernel(
     SLOTS: tl.constexpr = ROWS + 2 * (K // 2)
     own = tl.program_id(0).to(tl.int64)
     stages, taps = load_row_stages(tables, R, N1, N2), spectral + (first_d + own) * K
-    static, static_scales = static + own * (ROWS * 2 * Q), static_scales + own * ROWS
+    static += own * (ROWS * 2 * Q)
     first = tl.program_id(1) * steps
     for step in range(tl.minimum(steps, batch * ROWS - first)):
         place, r = own * batch + (first + step) // ROWS, (first + step) % ROWS
@@ -91,10 +104,9 @@ def long_mix_kernel(
         re, im, most = load_row(fields + a * (R * Q), scales + a * (Q // TILE), half, r, R, N1, N2, TILE)
         re, im = row_spectrum(re, im, stages, twiddles, N1, N2)
         h, h_im = kernel_row(
-            static, static_scales, slots + place * (SLOTS * Q), slot_scales + place * SLOTS, taps, r,
-            SIDES, K, R, N1, N2,
-        )  # fmt: skip
+            static, slots + place * (SLOTS * Q), slot_scales + place * SLOTS, taps, r, SIDES, K, R, N1, N2
+        )
         put_row(
             fields + a * (R * Q), row_scales + a * ROWS, half, r,
-            h * re - h_im * im, h * im + h_im * re, most, stages, twiddles, R, N1, N2,
+            row_operand(h * re - h_im * im, h * im + h_im * re), most, stages, twiddles, R, N1, N2,
         )  # fmt: skip

@@ -115,14 +115,20 @@ def row_spectrum(re, im, stages, twiddles, N1: tl.constexpr, N2: tl.constexpr):
 
 
 @triton.jit
-def put_row(
-    field, scales, half, r, re, im, factor, stages, twiddles, R: tl.constexpr, N1: tl.constexpr, N2: tl.constexpr
-):  # fmt: skip
-    """Store the inverse transform of bins (N1, N2) times a factor as row r of a field."""
-    Q: tl.constexpr = N1 * N2
+def row_operand(re, im):
+    """Return bins over their largest number, float16, and that number."""
     most = tl.maximum(tl.max(tl.maximum(tl.abs(re), tl.abs(im))), TINY)
     share = 1.0 / most
-    re, im = (re * share).to(tl.float16), (im * share).to(tl.float16)
+    return (re * share).to(tl.float16), (im * share).to(tl.float16), most
+
+
+@triton.jit
+def put_row(
+    field, scales, half, r, operand, factor, stages, twiddles, R: tl.constexpr, N1: tl.constexpr, N2: tl.constexpr
+):  # fmt: skip
+    """Store the inverse transform of a ``row_operand`` (N1, N2) times a factor as row r of a field."""
+    Q: tl.constexpr = N1 * N2
+    re, im, most = operand
     y_re, y_im = tl.dot(re, stages[2]), tl.dot(im, stages[2])
     y_re, y_im = tl.dot(im, stages[3], y_re), tl.dot(-re, stages[3], y_im)
     c, s = in_order(twiddles, N1, N2), in_order(twiddles + N1 * N2, N1, N2)

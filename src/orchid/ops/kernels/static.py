@@ -47,7 +47,10 @@ class StaticGradients:
         self._delta = torch.zeros_like(delta, dtype=torch.float32)
 
     def add(self, first: int, last: int, rows: Tensor) -> None:
-        """Add what channels first ... last - 1 give; rows (pairs, n, 2) are the gradients of their kernels in time."""
+        """Add what channels first ... last - 1 give.
+
+        rows are the gradients of their kernels in time: two channels a complex row, (pairs, n, 2), or (channels, n).
+        """
         given, hidden = self._given, self._given.hidden
         if hidden is None:
             return
@@ -56,7 +59,7 @@ class StaticGradients:
         static_grad_kernel[(self._lags, self._splits)](
             rows, hidden, given.output, self._hidden, shares, self._delta,
             first, last, given.n, hidden.shape[1], *given.decay,
-            steps=triton.cdiv(pairs, STATIC_PAIRS * self._splits), **_sizes(given, hidden),
+            steps=triton.cdiv(pairs, STATIC_PAIRS * self._splits), COMPLEX=rows.ndim == 3, **_sizes(given, hidden),
         )  # fmt: skip
         self._outputs.append(shares.sum(dim=0))
 

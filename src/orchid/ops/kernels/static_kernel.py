@@ -32,6 +32,20 @@ def _product(x, y, PRECISION: tl.constexpr):
     return tl.dot(x, y, input_precision=PRECISION)
 
 
+@triton.jit
+def _both(rows, pair, t, n, d, last, COMPLEX: tl.constexpr):
+    """Load positions t (BLOCK,) of channels d and d + 1 (PAIRS,): of complex rows, or of two real ones each."""
+    inside = (d < last)[:, None] & (t < n)[None, :]
+    if COMPLEX:
+        cell = 2 * (pair[:, None] * n + t[None, :])
+        part = tl.arange(0, 2)[None, None, :]
+        return tl.split(tl.load(rows + cell[:, :, None] + part, mask=inside[:, :, None], other=0.0))
+    else:
+        cell = 2 * pair[:, None] * n + t[None, :]
+        beside = inside & (d + 1 < last)[:, None]
+        return tl.load(rows + cell, mask=inside, other=0.0), tl.load(rows + n + cell, mask=beside, other=0.0)
+
+
 @triton.jit(do_not_specialize=["first", "last"])
 def static_kernel(
     hidden, output, out, first, last, n, width, unit, span, slope, fall, scale,
@@ -53,11 +67,11 @@ def static_kernel(
 @triton.jit(do_not_specialize=["first", "last", "steps"])
 def static_grad_kernel(
     rows, hidden, output, dhidden, doutput, ddelta, first, last, n, width, unit, span, slope, fall, scale, steps,
-    PRECISION: tl.constexpr, WIDTH: tl.constexpr, PAIRS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPLEX: tl.constexpr, PRECISION: tl.constexpr, WIDTH: tl.constexpr, PAIRS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Add to a group's share of dhidden (groups, n, W), and write ddelta and a block's share of doutput (blocks, C, W).
 
-    rows (pairs, n) complex are the gradients of the kernels in time, of channels first ... last - 1.
+    rows are the gradients of the kernels in time, of channels first ... last - 1: (pairs, n) complex or (channels, n).
     """
     block, group = tl.program_id(0), tl.program_id(1)
     dhidden += group.to(tl.int64) * n * width
@@ -68,9 +82,7 @@ def static_grad_kernel(
     for step in range(steps):
         pair = (group * steps + step) * PAIRS + tl.arange(0, PAIRS)
         d = first + 2 * pair
-        cell = pair[:, None] * n + t[None, :]
-        here = ((d < last)[:, None] & (t < n)[None, :])[:, :, None]
-        x, y = tl.split(tl.load(rows + 2 * cell[:, :, None] + tl.arange(0, 2)[None, None, :], mask=here, other=0.0))
+        x, y = _both(rows, pair, t, n, d, last, COMPLEX)
         if block == 0:  # a tap at lag 0
             tl.store(ddelta + d, tl.sum(tl.where((t == 0)[None, :], x, 0.0), axis=1), mask=d < last)
             tl.store(ddelta + d + 1, tl.sum(tl.where((t == 0)[None, :], y, 0.0), axis=1), mask=d + 1 < last)
