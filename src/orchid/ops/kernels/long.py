@@ -1,4 +1,4 @@
-"""Rows of 16,384 to 1,048,576, powers of two, in three passes over memory: which inputs they serve, and their launches."""
+"""Rows of 8,192 to 1,048,576, powers of two, in three passes over memory: which inputs are served, and the launches."""
 
 import math
 from typing import Any, NamedTuple
@@ -7,10 +7,16 @@ import torch
 import triton
 from torch import Tensor
 
-from orchid.ops.kernels.long_columns import long_gate_kernel, long_signals_kernel, long_times_kernel
+from orchid.ops.kernels.long_columns import (
+    long_gate_kernel,
+    long_rows_kernel,
+    long_signals_kernel,
+    long_times_kernel,
+)
 from orchid.ops.kernels.long_gradients import long_conditioning_grad_kernel, long_mix_grad_kernel
-from orchid.ops.kernels.long_spectra import long_mix_kernel, long_sizes_kernel, long_static_kernel
-from orchid.ops.kernels.operands import Operands
+from orchid.ops.kernels.long_spectra import long_bins_kernel, long_mix_kernel, long_sizes_kernel, long_static_kernel
+from orchid.ops.kernels.operands import Operands, Static
+from orchid.ops.kernels.static import write_static
 from orchid.ops.kernels.tables import fragments, kept, waves
 
 
@@ -32,11 +38,10 @@ class Shape(NamedTuple):
         """Q, the length of a row."""
         return self.n1 * self.n2
 
-    @property
-    def row(self) -> dict[str, int]:
-        """The constants of kernels in frequency."""
-        given = {"R": self.r, "N1": self.n1, "N2": self.n2, "num_warps": self.n1 // 16, "num_stages": 1}
-        return given if REGISTERS is None else {**given, "maxnreg": REGISTERS}
+    def row(self, warps: int = 0, registers: int | None = None) -> dict[str, int]:
+        """Return the constants of kernels in frequency."""
+        given = {"R": self.r, "N1": self.n1, "N2": self.n2, "num_warps": warps or self.n1 // 16, "num_stages": 1}
+        return given if registers is None or self.n1 < 64 else {**given, "maxnreg": registers}
 
     @property
     def columns(self) -> dict[str, int]:
@@ -44,7 +49,6 @@ class Shape(NamedTuple):
         return {"R": self.r, "Q": self.q, "TILE": TILE, "num_warps": self.r // 32, "num_stages": 1}
 
 
-REGISTERS = None
 # Columns of a tile.
 TILE = 32
 SHAPES = {
@@ -59,6 +63,10 @@ SHAPES = {
 }
 # Places and rows of the static kernel's spectrum that a program puts in order.
 PLACES = 4096
+# From here on both passes are served.
+LEAST = 2**14
+# Registers of kernels of four warps: a third program on a multiprocessor.
+REGISTERS = 168
 # Programs wanted in a launch.
 PROGRAMS = 4096
 
@@ -84,26 +92,63 @@ class _Tables(NamedTuple):
 def serves(given: Operands, p: Tensor, dy: Tensor | None = None) -> bool:
     """Return whether rows of p, and in the backward pass of dy, are served: see ``dense.serves``."""
     rows = (p,) if dy is None else (p, dy)
-    return (
-        given.n in SHAPES
-        and given.u is None
-        and given.sides < 2
-        and all(t.dtype == torch.bfloat16 for t in rows)
-        and given.in_octets(*rows)
+    return given.n in SHAPES and given.u is None and given.sides < 2 and _half(*rows) and given.in_octets(*rows)
+
+
+def keeps(given: Operands) -> bool:
+    """Return whether h0_f is kept for the backward pass as ``static_rows``: where both passes take these kernels."""
+    return given.n >= LEAST and given.n in SHAPES and given.u is None and given.sides < 2 and _half(given.p)
+
+
+def static_shape(n: int, channels: int) -> tuple[int, int, int, int]:
+    """Return the shape of ``static_rows``."""
+    return channels, SHAPES[n].r // 2 + 1, 2, SHAPES[n].q
+
+
+def static_rows(kernel: Static, static: Tensor, first: int, last: int) -> Tensor:
+    """Return h0_f of channels first ... last - 1 as the kernels read it, (channels, R / 2 + 1, 2, Q).
+
+    ``static`` is h0_f of a frozen layer, T h0 of these channels (pairs, n, 2), or nothing: then it is computed.
+    """
+    shape, channels = SHAPES[kernel.n], last - first
+    rows = static.new_empty(static_shape(kernel.n, channels))
+    if not static.numel():
+        write_static_rows(kernel, first, last, rows)
+        return rows
+    places = max(16, PLACES // shape.r)
+    long_static_kernel[channels, shape.q // places](
+        static, kernel.delta, rows, first, KEPT=kernel.kept is not None, PLACES=places, **shape.row(4)
     )
+    return rows
+
+
+def write_static_rows(kernel: Static, first: int, last: int, rows: Tensor) -> None:
+    """Write h0_f of channels first ... last - 1 into ``static_rows``."""
+    shape, channels = SHAPES[kernel.n], last - first
+    tables = _tables(shape, rows.device)
+    in_time = write_static(kernel, first, last, rows.new_empty((channels, kernel.n)))
+    fields = rows.new_empty((channels, kernel.n), dtype=torch.float16)
+    scales = rows.new_empty((channels, shape.q // TILE))
+    long_rows_kernel[_grid(channels, steps := _steps(channels, shape.q // TILE))](
+        in_time, tables.matrices, tables.ahead, fields, scales, steps[0], **shape.columns
+    )
+    long_bins_kernel[_grid(channels, steps := _steps(channels, shape.r // 2 + 1))](
+        fields, scales, tables.matrices, tables.along, tables.half, kernel.delta, rows, first, steps[0],
+        TILE=TILE, **shape.row(),
+    )  # fmt: skip
 
 
 def write(given: Operands, first: int, last: int, static: Tensor, y: Tensor) -> None:
-    """Write channels first ... last - 1 of y (B, D, L); ``static`` is h0_f of a frozen layer, or T h0 (pairs, n, 2)."""
+    """Write channels first ... last - 1 of y (B, D, L); ``static`` are their ``static_rows``."""
     p, batch, channels, sides, shape = given.p, given.batch, last - first, given.sides, SHAPES[given.n]
     tables = _tables(shape, p.device)
     fields, scales = _signals(given, first, channels, None)
-    rows = _static(given, static, first, channels)
     slots = _sizes(given, fields, scales)
     row_scales = scales.new_empty((channels, batch, 1 + sides, shape.r // 2 + 1))
     long_mix_kernel[_grid(channels, steps := _steps(channels, batch * (shape.r // 2 + 1)))](
-        fields, scales, tables.matrices, tables.along, tables.half, rows, *slots, given.spectral, row_scales,
-        first, batch, steps[0], FIELDS=1 + sides, SIDES=sides, K=given.taps, TILE=TILE, **shape.row,
+        fields, scales, tables.matrices, tables.along, tables.half, static, *slots, given.spectral, row_scales,
+        first, batch, steps[0],
+        FIELDS=1 + sides, SIDES=sides, K=given.taps, TILE=TILE, **shape.row(registers=REGISTERS),
     )  # fmt: skip
     long_gate_kernel[_grid(channels, steps := _steps(channels, batch * shape.q // TILE))](
         p, given.offset, given.weight, given.bias, fields, row_scales, tables.matrices, tables.back,
@@ -118,21 +163,20 @@ def gradients(given: Operands, first: int, last: int, static: Tensor, dy: Tensor
     p, n, batch, channels, sides, shape = given.p, given.n, given.batch, last - first, given.sides, SHAPES[given.n]
     tables, count = _tables(shape, p.device), shape.r // 2 + 1
     fields, scales = _signals(given, first, channels, dy)
-    rows = _static(given, static, first, channels)
     slots = _sizes(given, fields, scales)
     dslots = torch.empty_like(slots[0]), torch.empty_like(slots[1])
     row_scales = scales.new_empty((channels, batch, 2 + sides, count))
     dstatic, dstatic_scales = fields.new_empty((channels, 1, 1, n)), scales.new_empty((channels, count))
     partial = scales.new_empty((channels, count, given.taps))
     long_mix_grad_kernel[_grid(channels, steps := _steps(channels, count))](
-        fields, scales, tables.matrices, tables.along, tables.half, rows, *slots, given.spectral, row_scales,
+        fields, scales, tables.matrices, tables.along, tables.half, static, *slots, given.spectral, row_scales,
         *dslots, dstatic, dstatic_scales, partial,
-        first, batch, steps[0], SIDES=sides, K=given.taps, TILE=TILE, **shape.row,
+        first, batch, steps[0], SIDES=sides, K=given.taps, TILE=TILE, **shape.row(),
     )  # fmt: skip
     if sides:
         long_conditioning_grad_kernel[_grid(channels, steps := _steps(channels, batch * count))](
             fields, scales, tables.matrices, tables.along, tables.half, *dslots, given.spectral, row_scales,
-            first, batch, given.scale, steps[0], K=given.taps, TILE=TILE, **shape.row,
+            first, batch, given.scale, steps[0], K=given.taps, TILE=TILE, **shape.row(registers=REGISTERS),
         )  # fmt: skip
     grads = p.new_empty((channels, 2 + sides, batch, given.length))
     _write_times(shape, fields, row_scales, grads)
@@ -167,20 +211,9 @@ def _sizes(given: Operands, fields: Tensor, scales: Tensor) -> tuple[Tensor, Ten
     slot_scales = scales.new_empty(slots.shape[:-1])
     long_sizes_kernel[_grid(channels, steps := _steps(channels, batch * rows))](
         fields, scales, tables.matrices, tables.along, tables.half, slots, slot_scales, batch, given.scale, steps[0],
-        FIELDS=count, K=given.taps, TILE=TILE, **shape.row,
+        FIELDS=count, K=given.taps, TILE=TILE, **shape.row(),
     )  # fmt: skip
     return slots, slot_scales
-
-
-def _static(given: Operands, static: Tensor, first: int, channels: int) -> Tensor:
-    """Return h0_f as the kernels read it, (channels, R / 2 + 1, 2, Q)."""
-    shape = SHAPES[given.n]
-    rows = static.new_empty((channels, shape.r // 2 + 1, 2, shape.q))
-    places = max(16, PLACES // shape.r)
-    long_static_kernel[channels, shape.q // places](
-        static, given.delta, rows, first, KEPT=given.static is not None, PLACES=places, **{**shape.row, "num_warps": 4}
-    )
-    return rows
 
 
 def _write_times(shape: Shape, fields: Tensor, scales: Tensor, out: Tensor) -> None:
@@ -217,6 +250,10 @@ def _steps(channels: int, items: int) -> tuple[int, int]:
     """Return how many of a channel's items a program goes through, and into how many parts they fall."""
     steps = math.ceil(items / min(items, triton.cdiv(PROGRAMS, channels)))
     return steps, triton.cdiv(items, steps)
+
+
+def _half(*rows: Tensor) -> bool:
+    return all(t.dtype == torch.bfloat16 for t in rows)
 
 
 def _grid(channels: int, steps: tuple[int, int]) -> tuple[int, int]:

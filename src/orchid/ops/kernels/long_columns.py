@@ -66,6 +66,20 @@ def long_signals_kernel(
             )
 
 
+@triton.jit(do_not_specialize=["steps"])
+def long_rows_kernel(
+    rows, tables, twiddles, fields, scales, steps, R: tl.constexpr, Q: tl.constexpr, TILE: tl.constexpr
+):  # fmt: skip
+    """Write the columns' transforms of rows (channels, n) as fields (channels, R / 2, 2, Q), scales (..., Q / TILE)."""
+    TILES: tl.constexpr = Q // TILE
+    own = tl.program_id(0).to(tl.int64)
+    matrices = load_matrices(tables, R)
+    first = tl.program_id(1) * steps
+    for tile in range(first, tl.minimum(first + steps, TILES)):
+        x = tl.load(rows + own * (R * Q) + _positions(tile, R, Q, TILE))
+        put_columns(fields + own * (R * Q), scales + own * TILES, x, matrices, twiddles, tile, R, Q, TILE)
+
+
 @triton.jit(do_not_specialize=["first_d", "batch", "steps"])
 def long_gate_kernel(
     p, offset, weight, bias, fields, scales, tables, twiddles, pad, y,

@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 
 from orchid.ops.kernels.dense_spectra import static_bins
-from orchid.ops.kernels.four_step_transform import in_order
+from orchid.ops.kernels.four_step_transform import in_order, put_in_order
 from orchid.ops.kernels.long_neighbours import in_place, met, put_slots
 from orchid.ops.kernels.long_transform import load_row, load_row_stages, put_row, row_operand, row_spectrum
 
@@ -34,7 +34,7 @@ def long_static_kernel(
     static, delta, out, first_d,
     KEPT: tl.constexpr, R: tl.constexpr, N1: tl.constexpr, N2: tl.constexpr, PLACES: tl.constexpr,
 ):  # fmt: skip
-    """Write h0_f of channels from first_d on, (channels, R / 2 + 1, 2, Q), ``in_order``.
+    """Write h0_f, or T h0, of channels from first_d on as (channels, R / 2 + 1, 2, Q), ``in_order``.
 
     A program takes PLACES of all rows: reads run along k1, which is the first axis because the compiler, which does not
     see that they are contiguous, then lets threads run along it; writes run along the places.
@@ -46,6 +46,24 @@ def long_static_kernel(
     _put_static(static, delta, out, first_d + own, own, r, place, k2, R, Q, KEPT)
     last = tl.arange(0, 1)[:, None] + R // 2
     _put_static(static, delta, out, first_d + own, own, last, place, k2, R, Q, KEPT)
+
+
+@triton.jit(do_not_specialize=["first_d", "steps"])
+def long_bins_kernel(
+    fields, scales, tables, twiddles, half, delta, out, first_d, steps,
+    R: tl.constexpr, N1: tl.constexpr, N2: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
+    """Write the same of a static kernel whose columns are transformed: fields (channels, R / 2, 2, Q)."""
+    Q: tl.constexpr = N1 * N2
+    own = tl.program_id(0).to(tl.int64)
+    stages, tap = load_row_stages(tables, R, N1, N2), tl.load(delta + first_d + own).to(tl.float32)
+    first = tl.program_id(1) * steps
+    for r in range(first, tl.minimum(first + steps, R // 2 + 1)):
+        re, im, most = load_row(fields + own * (R * Q), scales + own * (Q // TILE), half, r, R, N1, N2, TILE)
+        re, im = row_spectrum(re, im, stages, twiddles, N1, N2)
+        row = out + (own * (R // 2 + 1) + r) * (2 * Q)
+        put_in_order(row, re * most + tap, N1, N2)
+        put_in_order(row + Q, im * most, N1, N2)
 
 
 @triton.jit(do_not_specialize=["batch", "steps"])

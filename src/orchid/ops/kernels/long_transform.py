@@ -34,8 +34,11 @@ def load_row_stages(tables, R: tl.constexpr, N1: tl.constexpr, N2: tl.constexpr)
     second = tl.arange(0, N2)[:, None] * N2 + tl.arange(0, N2)[None, :]
     tables += R * R
     further = tables + 2 * N1 * N1
-    return tl.load(tables + first), tl.load(tables + N1 * N1 + first), tl.load(further + second), tl.load(
-        further + N2 * N2 + second
+    return (
+        tl.load(tables + first),
+        tl.load(tables + N1 * N1 + first),
+        tl.load(further + second),
+        tl.load(further + N2 * N2 + second),
     )
 
 

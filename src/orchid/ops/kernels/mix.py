@@ -12,7 +12,7 @@ from torch import Tensor
 
 from orchid.ops.kernels.launch import on_device_of
 from orchid.ops.kernels.operands import Decay, Operands
-from orchid.ops.kernels.passes import backward, by_channel, forward, small_static
+from orchid.ops.kernels.passes import backward, by_channel, forward, kept_shape
 from orchid.ops.spectral_conv import full_precision
 
 
@@ -96,7 +96,7 @@ def _mix(
     scale: float,
     decay: list[float],
 ) -> tuple[Tensor, Tensor]:
-    """Return y, and T h0 of two channels a row where it is small enough to be kept, else nothing."""
+    """Return y, and the static kernel's spectrum as ``passes.kept_shape`` says."""
     given = Operands(
         p, u, pad, u_pad, offset, weight, bias, spatial, spectral, hidden, output, delta, static,
         n, period, padding, scale, Decay(*decay),
@@ -107,10 +107,13 @@ def _mix(
 
 @_mix.register_fake
 def _(p, u, pad, u_pad, offset, weight, bias, spatial, spectral, hidden, output, delta, static, n, *settings):  # type: ignore[no-untyped-def]
-    pairs = (p.shape[1] // 3 + 1) // 2
-    small = static is None and small_static(p.shape[1] // 3, n)
-    kept = delta.new_empty((pairs, n, 2) if small else 0, dtype=torch.float32)
-    return by_channel(p, p.shape[1] // 3, p.shape[2]), kept
+    period, padding, scale, decay = settings
+    given = Operands(
+        p, u, pad, u_pad, offset, weight, bias, spatial, spectral, hidden, output, delta, static,
+        n, period, padding, scale, Decay(*decay),
+    )  # fmt: skip
+    kept = delta.new_empty(kept_shape(given), dtype=torch.float32)
+    return by_channel(p, given.channels, given.length), kept
 
 
 @torch.library.custom_op("orchid::mix_backward", mutates_args=())

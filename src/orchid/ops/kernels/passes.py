@@ -1,4 +1,4 @@
-"""The fused layer's passes, forward and backward, in chunks of channels: short rows in one kernel, others around FFTs.
+"""The fused layer, forward and backward, in chunks of channels: rows in one kernel, in three passes or around FFTs.
 
 What stands between the kernels, the static kernel's spectrum included, exists for one chunk at a time: the scratch is
 small. All sums have a fixed order: the results are the same bits from run to run.
@@ -14,30 +14,28 @@ from orchid.ops.kernels import around_fft, dense, four_step, long, octet_passes
 from orchid.ops.kernels.operands import Operands
 from orchid.ops.kernels.static import StaticGradients, static_of, static_spectra
 
-# Elements (channels x batch x n) of a chunk around FFTs; three passes need half, one kernel a quarter of the scratch.
+# Elements (channels x batch x n) of a chunk around FFTs, and how many times as many other paths take.
 CHUNK = 5 * 2**21
+SHARE = {around_fft: 1, long: 2, dense: 4, four_step: 4}
 # The static kernel's spectrum is kept for the backward pass where it is smaller than this, in elements: half a GiB.
 SMALL = 2**27
 Gradients = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 
 
 def forward(given: Operands) -> tuple[Tensor, Tensor]:
-    """Return y (B, D, L), and T h0 (pairs, n, 2) where it is small enough to be kept, else nothing."""
-    p = given.p
-    y = by_channel(p, given.channels, given.length)
-    small = given.static is None and small_static(given.channels, given.n)
-    kept = static_spectra(given.kernel, 0, given.channels) if small else given.delta.new_empty(0, dtype=torch.float32)
-    one_kernel = one_kernel_path(given, p)
-    if one_kernel is not None and (small or given.static is not None):
-        one_kernel.write(given, static_of(given.kernel, kept, 0, given.channels), y)
-        return y, kept
-    if long.serves(given, p):
-        for first, last in chunks(given.channels, _step(given, 4 * CHUNK)):
-            long.write(given, first, last, static_of(given.kernel, kept, first, last), y)
-        return y, kept
-    signals = _scratch(given, 1 + given.sides)
-    for first, last in chunks(given.channels, _step(given, CHUNK)):
-        around_fft.write(given, first, last, static_of(given.kernel, kept, first, last), signals, y)
+    """Return y (B, D, L), and the static kernel's spectrum as ``kept_shape`` says."""
+    p, channels = given.p, given.channels
+    y, path = by_channel(p, channels, given.length), path_of(given, p)
+    kept = _kept(given)
+    if path in (dense, four_step) and (kept.numel() or given.static is not None):
+        path.write(given, static_of(given.kernel, kept, 0, channels), y)
+    elif path is long:
+        for first, last in chunks(channels, _step(given, SHARE[long] * CHUNK)):
+            long.write(given, first, last, _static(given, long, kept, first, last), y)
+    else:
+        signals = _scratch(given, 1 + given.sides)
+        for first, last in chunks(channels, _step(given, CHUNK)):
+            around_fft.write(given, first, last, _static(given, around_fft, kept, first, last), signals, y)
     return y, kept
 
 
@@ -49,15 +47,13 @@ def backward(given: Operands, dy: Tensor, kept: Tensor) -> Gradients:
     p, u, sides = given.p, given.u, given.sides
     dp = by_channel(p, 3 * given.channels, given.length)
     du = p.new_empty(0) if u is None else by_channel(u, given.channels, u.shape[2])
-    path, shares = one_kernel_path(given, p, dy), 4
-    if path is None and long.serves(given, p, dy):
-        path, shares = long, 2
-    step = _step(given, CHUNK if path is None else shares * CHUNK)
+    path = path_of(given, p, dy)
+    step = _step(given, SHARE[path] * CHUNK)
     static_grads, spectral_sums, stream_sums, u_sums = StaticGradients(given.kernel, step), [], [], []
-    signals = _scratch(given, 2 + sides) if path is None else p.new_empty(0)
+    signals = _scratch(given, 2 + sides) if path is around_fft else p.new_empty(0)
     for first, last in chunks(given.channels, step):
-        static = static_of(given.kernel, kept, first, last)
-        if path is None:
+        static = _static(given, path, kept, first, last)
+        if path is around_fft:
             grads, rows, spectral = around_fft.gradients(given, first, last, static, signals, dy)
             stream_sums.append(around_fft.streams_gradients(given, first, last, dy, grads, dp))
         else:
@@ -76,9 +72,41 @@ def backward(given: Operands, dy: Tensor, kept: Tensor) -> Gradients:
     return dp, du, doffset, dweight, dbias, dspatial, dspectral.to(given.spectral.dtype), dhidden, doutput, ddelta
 
 
-def one_kernel_path(given: Operands, p: Tensor, dy: Tensor | None = None) -> ModuleType | None:
-    """Return the module that takes p, or p and dy backward, through one kernel, if any does."""
-    return next((path for path in (dense, four_step) if path.serves(given, p, dy)), None)
+def path_of(given: Operands, p: Tensor, dy: Tensor | None = None) -> ModuleType:
+    """Return the module that takes p, or p and dy backward, through its kernels."""
+    return next((path for path in (dense, four_step, long) if path.serves(given, p, dy)), around_fft)
+
+
+def kept_shape(given: Operands) -> tuple[int, ...]:
+    """Return the shape of what is kept of the static kernel for the backward pass: nothing where it is large.
+
+    T h0 of two channels a row, (pairs, n, 2), or for long rows h0_f in their order (``long.static_shape``).
+    """
+    if given.static is not None or not small_static(given.channels, given.n):
+        return (0,)
+    return long.static_shape(given.n, given.channels) if long.keeps(given) else ((given.channels + 1) // 2, given.n, 2)
+
+
+def _kept(given: Operands) -> Tensor:
+    shape = kept_shape(given)
+    if len(shape) == 3:
+        return static_spectra(given.kernel, 0, given.channels)
+    kept = given.delta.new_empty(shape, dtype=torch.float32)
+    if len(shape) == 4:
+        for first, last in chunks(given.channels, chunk_step(given.channels, given.n, SHARE[long] * CHUNK)):
+            long.write_static_rows(given.kernel, first, last, kept[first:last])
+    return kept
+
+
+def _static(given: Operands, path: ModuleType, kept: Tensor, first: int, last: int) -> Tensor:
+    """Return the static kernel of channels first ... last - 1 as a path takes it."""
+    rows = kept.ndim == 4
+    if path is long and rows:
+        return kept[first:last]
+    if path is long and not kept.numel() and given.static is None:
+        return long.static_rows(given.kernel, kept, first, last)
+    static = static_of(given.kernel, kept.new_empty(0) if rows else kept, first, last)
+    return long.static_rows(given.kernel, static, first, last) if path is long else static
 
 
 def by_channel(like: Tensor, channels: int, length: int) -> Tensor:

@@ -18,14 +18,20 @@ PROGRAMS = 256
 
 def static_spectra(given: Static, first: int, last: int) -> Tensor:
     """Return T h0 of channels first ... last - 1, (pairs, n, 2)."""
+    rows = given.delta.new_empty(((last - first + 1) // 2, given.n, 2), dtype=torch.float32)
+    return complex_dft(write_static(given, first, last, rows))
+
+
+def write_static(given: Static, first: int, last: int, rows: Tensor) -> Tensor:
+    """Write h0 of channels first ... last - 1: two channels a complex row, (pairs, n, 2), or (channels, n)."""
     hidden, output = given.hidden, given.output
     assert hidden is not None and output is not None
-    pairs = (last - first + 1) // 2
-    rows = hidden.new_empty((pairs, given.n, 2))
-    static_kernel[(triton.cdiv(given.n, LAG_BLOCK), triton.cdiv(pairs, STATIC_PAIRS))](
-        hidden, output, rows, first, last, given.n, hidden.shape[1], *given.decay, **_sizes(given, hidden)
-    )
-    return complex_dft(rows)
+    blocks = triton.cdiv(given.n, LAG_BLOCK), triton.cdiv((last - first + 1) // 2, STATIC_PAIRS)
+    static_kernel[blocks](
+        hidden, output, rows, first, last, given.n, hidden.shape[1], *given.decay,
+        COMPLEX=rows.ndim == 3, **_sizes(given, hidden),
+    )  # fmt: skip
+    return rows
 
 
 def static_of(given: Static, spectra: Tensor, first: int, last: int) -> Tensor:

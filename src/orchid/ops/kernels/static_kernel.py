@@ -1,4 +1,4 @@
-"""The static kernel, from its network's last hidden layer to complex rows of two channels, and back.
+"""The static kernel, from its network's last hidden layer to rows, complex ones of two channels or real ones, and back.
 
 h0[d, t] = scale exp(fall |tau(t)| / (span + slope d)) sum_w output[d, w] hidden[t, w]. The products run on tensor
 cores: in three TF32 terms each ("tf32x3"), float32 but for the last bits, or, for bfloat16 streams, in one.
@@ -49,9 +49,9 @@ def _both(rows, pair, t, n, d, last, COMPLEX: tl.constexpr):
 @triton.jit(do_not_specialize=["first", "last"])
 def static_kernel(
     hidden, output, out, first, last, n, width, unit, span, slope, fall, scale,
-    PRECISION: tl.constexpr, WIDTH: tl.constexpr, PAIRS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPLEX: tl.constexpr, PRECISION: tl.constexpr, WIDTH: tl.constexpr, PAIRS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Write h0 of channels first ... last - 1 as complex rows out (pairs, n); hidden (n, W), output (D, W)."""
+    """Write h0 of channels first ... last - 1, (pairs, n) complex or (channels, n); hidden (n, W), output (D, W)."""
     t, pair = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.program_id(1) * PAIRS + tl.arange(0, PAIRS)
     d = first + 2 * pair
     z = tl.trans(_rows(hidden, t, n, width, WIDTH))
@@ -59,9 +59,14 @@ def static_kernel(
     y = _product(_rows(output, d + 1, last, width, WIDTH), z, PRECISION)
     x *= _decay(d[:, None], last, t[None, :], n, unit, span, slope, fall, scale)
     y *= _decay(d[:, None] + 1, last, t[None, :], n, unit, span, slope, fall, scale)
-    cell = pair[:, None] * n + t[None, :]  # a chunk's cells fit 32 bits
-    inside = (d < last)[:, None] & (t < n)[None, :]
-    tl.store(out + 2 * cell[:, :, None] + tl.arange(0, 2)[None, None, :], tl.join(x, y), mask=inside[:, :, None])
+    inside = (d < last)[:, None] & (t < n)[None, :]  # a chunk's cells fit 32 bits
+    if COMPLEX:
+        cell = 2 * (pair[:, None] * n + t[None, :])
+        tl.store(out + cell[:, :, None] + tl.arange(0, 2)[None, None, :], tl.join(x, y), mask=inside[:, :, None])
+    else:
+        cell = 2 * pair[:, None] * n + t[None, :]
+        tl.store(out + cell, x, mask=inside)
+        tl.store(out + n + cell, y, mask=inside & (d + 1 < last)[:, None])
 
 
 @triton.jit(do_not_specialize=["first", "last", "steps"])
