@@ -126,13 +126,32 @@ def bins(N1: tl.constexpr, N2: tl.constexpr, S: tl.constexpr):
 
 
 @triton.jit
+def _by_products(x, BY: tl.constexpr, N1: tl.constexpr, N2: tl.constexpr, S: tl.constexpr):
+    """Return bins k + BY of x at the places of bins k, zero where there are none, by matrices of zeros and ones."""
+    to, place = tl.arange(0, N1)[:, None] + BY, tl.arange(0, N1)[None, :]
+    OVER: tl.constexpr = 1 if BY > 0 else -1
+    column, source = tl.arange(0, S * N2 // 2)[None, :] + OVER, tl.arange(0, S * N2 // 2)[:, None]
+    own = source // (N2 // 2) == (column - OVER) // (N2 // 2)
+    x = x.to(tl.float16)
+    beside = tl.dot(x, ((source == column) & own).to(tl.float16)).to(tl.float16)
+    return tl.dot((place == to).to(tl.float16), x, tl.dot((place == to - OVER * N1).to(tl.float16), beside))
+
+
+@triton.jit
 def moved(x, edge, BY: tl.constexpr, N1: tl.constexpr, N2: tl.constexpr, S: tl.constexpr):
-    """Return bins k + BY of x at the places of bins k; ``edge`` (S,) is the Nyquist bin, nothing is beyond it."""
+    """Return bins k + BY of x at the places of bins k; ``edge`` (S,) is the Nyquist bin, nothing is beyond it.
+
+    In one warp by products with zeros and ones, in float16: a gather there is 64 shuffles. Otherwise it goes through
+    shared memory.
+    """
     H: tl.constexpr = N1 * N2 // 2
     COLUMNS: tl.constexpr = S * N2 // 2
     k = bins(N1, N2, S) + BY
-    inside = (k >= 0) & (k < H)
-    column = tl.arange(0, COLUMNS)[None, :]
-    place = tl.where(inside, (k % N1) * COLUMNS + k // N1 + column - column % (N2 // 2), 0)
-    flat = tl.gather(tl.reshape(x, (N1 * COLUMNS,)), tl.reshape(place, (N1 * COLUMNS,)), 0)
-    return tl.where(inside, tl.reshape(flat, (N1, COLUMNS)), tl.where(k == H, over_columns(edge, N2, S), 0.0))
+    if N1 == 16:
+        return tl.where(k == H, over_columns(edge, N2, S), _by_products(x, BY, N1, N2, S))
+    else:
+        inside = (k >= 0) & (k < H)
+        column = tl.arange(0, COLUMNS)[None, :]
+        place = tl.where(inside, (k % N1) * COLUMNS + k // N1 + column - column % (N2 // 2), 0)
+        flat = tl.gather(tl.reshape(x, (N1 * COLUMNS,)), tl.reshape(place, (N1 * COLUMNS,)), 0)
+        return tl.where(inside, tl.reshape(flat, (N1, COLUMNS)), tl.where(k == H, over_columns(edge, N2, S), 0.0))

@@ -100,45 +100,49 @@ def keeps(given: Operands) -> bool:
     return given.n >= LEAST and given.n in SHAPES and given.u is None and given.sides < 2 and _half(given.p)
 
 
-def static_shape(n: int, channels: int) -> tuple[int, int, int, int]:
-    """Return the shape of ``static_rows``."""
-    return channels, SHAPES[n].r // 2 + 1, 2, SHAPES[n].q
-
-
-def static_rows(kernel: Static, static: Tensor, first: int, last: int) -> Tensor:
+def static_rows(kernel: Static, static: Tensor, first: int, last: int) -> tuple[Tensor, Tensor]:
     """Return h0_f of channels first ... last - 1 as the kernels read it, (channels, R / 2 + 1, 2, Q).
 
-    ``static`` is h0_f of a frozen layer, T h0 of these channels (pairs, n, 2), or nothing: then it is computed.
+    ``static`` is h0_f of a frozen layer or T h0 of these channels (pairs, n, 2), put in order here; or nothing, and it
+    is computed: then in float16, over what stands beside, (channels, R / 2 + 1).
     """
     shape, channels = SHAPES[kernel.n], last - first
-    rows = static.new_empty(static_shape(kernel.n, channels))
     if not static.numel():
-        write_static_rows(kernel, first, last, rows)
-        return rows
+        computed = empty_static_rows(kernel.n, channels, static)
+        write_static_rows(kernel, first, last, *computed)
+        return computed
+    rows = static.new_empty((channels, shape.r // 2 + 1, 2, shape.q))
     places = max(16, PLACES // shape.r)
     long_static_kernel[channels, shape.q // places](
         static, kernel.delta, rows, first, KEPT=kernel.kept is not None, PLACES=places, **shape.row(4)
     )
-    return rows
+    return rows, rows
 
 
-def write_static_rows(kernel: Static, first: int, last: int, rows: Tensor) -> None:
-    """Write h0_f of channels first ... last - 1 into ``static_rows``."""
+def empty_static_rows(n: int, channels: int, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Return room for computed ``static_rows``."""
+    shape = SHAPES[n]
+    rows = like.new_empty((channels, shape.r // 2 + 1, 2, shape.q), dtype=torch.float16)
+    return rows, like.new_empty(rows.shape[:2], dtype=torch.float32)
+
+
+def write_static_rows(kernel: Static, first: int, last: int, rows: Tensor, row_scales: Tensor) -> None:
+    """Compute h0_f of channels first ... last - 1 into ``static_rows``."""
     shape, channels = SHAPES[kernel.n], last - first
     tables = _tables(shape, rows.device)
-    in_time = write_static(kernel, first, last, rows.new_empty((channels, kernel.n)))
-    fields = rows.new_empty((channels, kernel.n), dtype=torch.float16)
-    scales = rows.new_empty((channels, shape.q // TILE))
+    in_time = write_static(kernel, first, last, row_scales.new_empty((channels, kernel.n)))
+    fields = rows.new_empty((channels, kernel.n))
+    scales = row_scales.new_empty((channels, shape.q // TILE))
     long_rows_kernel[_grid(channels, steps := _steps(channels, shape.q // TILE))](
         in_time, tables.matrices, tables.ahead, fields, scales, steps[0], **shape.columns
     )
     long_bins_kernel[_grid(channels, steps := _steps(channels, shape.r // 2 + 1))](
-        fields, scales, tables.matrices, tables.along, tables.half, kernel.delta, rows, first, steps[0],
+        fields, scales, tables.matrices, tables.along, tables.half, kernel.delta, rows, row_scales, first, steps[0],
         TILE=TILE, **shape.row(),
     )  # fmt: skip
 
 
-def write(given: Operands, first: int, last: int, static: Tensor, y: Tensor) -> None:
+def write(given: Operands, first: int, last: int, static: tuple[Tensor, Tensor], y: Tensor) -> None:
     """Write channels first ... last - 1 of y (B, D, L); ``static`` are their ``static_rows``."""
     p, batch, channels, sides, shape = given.p, given.batch, last - first, given.sides, SHAPES[given.n]
     tables = _tables(shape, p.device)
@@ -146,7 +150,7 @@ def write(given: Operands, first: int, last: int, static: Tensor, y: Tensor) -> 
     slots = _sizes(given, fields, scales)
     row_scales = scales.new_empty((channels, batch, 1 + sides, shape.r // 2 + 1))
     long_mix_kernel[_grid(channels, steps := _steps(channels, batch * (shape.r // 2 + 1)))](
-        fields, scales, tables.matrices, tables.along, tables.half, static, *slots, given.spectral, row_scales,
+        fields, scales, tables.matrices, tables.along, tables.half, *static, *slots, given.spectral, row_scales,
         first, batch, steps[0],
         FIELDS=1 + sides, SIDES=sides, K=given.taps, TILE=TILE, **shape.row(registers=REGISTERS),
     )  # fmt: skip
@@ -158,8 +162,13 @@ def write(given: Operands, first: int, last: int, static: Tensor, y: Tensor) -> 
     )  # fmt: skip
 
 
-def gradients(given: Operands, first: int, last: int, static: Tensor, dy: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return what a chunk of channels, from first to last - 1, gives to the gradients: see ``dense.gradients``."""
+def gradients(
+    given: Operands, first: int, last: int, static: tuple[Tensor, Tensor], dy: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return what a chunk of channels, from first to last - 1, gives to the gradients: see ``dense.gradients``.
+
+    The gradient of h0 is (channels, n).
+    """
     p, n, batch, channels, sides, shape = given.p, given.n, given.batch, last - first, given.sides, SHAPES[given.n]
     tables, count = _tables(shape, p.device), shape.r // 2 + 1
     fields, scales = _signals(given, first, channels, dy)
@@ -169,7 +178,7 @@ def gradients(given: Operands, first: int, last: int, static: Tensor, dy: Tensor
     dstatic, dstatic_scales = fields.new_empty((channels, 1, 1, n)), scales.new_empty((channels, count))
     partial = scales.new_empty((channels, count, given.taps))
     long_mix_grad_kernel[_grid(channels, steps := _steps(channels, count))](
-        fields, scales, tables.matrices, tables.along, tables.half, static, *slots, given.spectral, row_scales,
+        fields, scales, tables.matrices, tables.along, tables.half, *static, *slots, given.spectral, row_scales,
         *dslots, dstatic, dstatic_scales, partial,
         first, batch, steps[0], SIDES=sides, K=given.taps, TILE=TILE, **shape.row(),
     )  # fmt: skip

@@ -17,7 +17,7 @@ from orchid.ops.kernels.sums import zeros
 
 @triton.jit(do_not_specialize=["first_d", "steps"])
 def long_mix_grad_kernel(
-    fields, scales, tables, twiddles, half, static, slots, slot_scales, spectral, row_scales,
+    fields, scales, tables, twiddles, half, static, static_scales, slots, slot_scales, spectral, row_scales,
     dslots, dslot_scales, dstatic, dstatic_scales, partial, first_d, batch, steps,
     SIDES: tl.constexpr, K: tl.constexpr, R: tl.constexpr, N1: tl.constexpr, N2: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
@@ -32,7 +32,7 @@ def long_mix_grad_kernel(
     SLOTS: tl.constexpr = ROWS + 2 * (K // 2)
     own = tl.program_id(0).to(tl.int64)
     stages, taps = load_row_stages(tables, R, N1, N2), spectral + (first_d + own) * K
-    static += own * (ROWS * 2 * Q)
+    static, static_scales = static + own * (ROWS * 2 * Q), static_scales + own * ROWS
     first = tl.program_id(1) * steps
     for step in range(tl.minimum(steps, ROWS - first)):
         r = first + step
@@ -56,7 +56,7 @@ def long_mix_grad_kernel(
                     more = more + (sums[j] + tl.sum(products, axis=1) * factor,)
                 sums = more
             # operands before transforms: registers are few
-            h, h_im = kernel_row(static, these, these_scales, taps, r, SIDES, K, R, N1, N2)
+            h, h_im = kernel_row(static, static_scales, these, these_scales, taps, r, SIDES, K, R, N1, N2)
             da = row_operand(h * e_re + h_im * e_im, h * e_im - h_im * e_re)
             c = row_operand(h * a_re - h_im * a_im, h * a_im + h_im * a_re)
             put_row(

@@ -50,10 +50,13 @@ def long_static_kernel(
 
 @triton.jit(do_not_specialize=["first_d", "steps"])
 def long_bins_kernel(
-    fields, scales, tables, twiddles, half, delta, out, first_d, steps,
+    fields, scales, tables, twiddles, half, delta, out, out_scales, first_d, steps,
     R: tl.constexpr, N1: tl.constexpr, N2: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """Write the same of a static kernel whose columns are transformed: fields (channels, R / 2, 2, Q)."""
+    """Write the same of a static kernel whose columns are transformed: fields (channels, R / 2, 2, Q).
+
+    In float16, over the largest number of a row, which is kept in out_scales (channels, R / 2 + 1).
+    """
     Q: tl.constexpr = N1 * N2
     own = tl.program_id(0).to(tl.int64)
     stages, tap = load_row_stages(tables, R, N1, N2), tl.load(delta + first_d + own).to(tl.float32)
@@ -61,9 +64,11 @@ def long_bins_kernel(
     for r in range(first, tl.minimum(first + steps, R // 2 + 1)):
         re, im, most = load_row(fields + own * (R * Q), scales + own * (Q // TILE), half, r, R, N1, N2, TILE)
         re, im = row_spectrum(re, im, stages, twiddles, N1, N2)
-        row = out + (own * (R // 2 + 1) + r) * (2 * Q)
-        put_in_order(row, re * most + tap, N1, N2)
-        put_in_order(row + Q, im * most, N1, N2)
+        place = own * (R // 2 + 1) + r
+        re, im, most = row_operand(re * most + tap, im * most)
+        put_in_order(out + place * (2 * Q), re, N1, N2)
+        put_in_order(out + place * (2 * Q) + Q, im, N1, N2)
+        tl.store(out_scales + place, most)
 
 
 @triton.jit(do_not_specialize=["batch", "steps"])
@@ -89,12 +94,15 @@ def long_sizes_kernel(
 
 @triton.jit
 def kernel_row(
-    static, slots, slot_scales, taps, r,
+    static, static_scales, slots, slot_scales, taps, r,
     SIDES: tl.constexpr, K: tl.constexpr, R: tl.constexpr, N1: tl.constexpr, N2: tl.constexpr,
 ):  # fmt: skip
     """Return row r of a channel's h_f, real and imaginary parts (N1, N2)."""
     static += r * (2 * N1 * N2)
     h, h_im = in_order(static, N1, N2), in_order(static + N1 * N2, N1, N2)
+    if static.dtype.element_ty == tl.float16:
+        most = tl.load(static_scales + r)
+        h, h_im = h.to(tl.float32) * most, h_im.to(tl.float32) * most
     if SIDES:
         for j in tl.static_range(K):
             h += tl.load(taps + j).to(tl.float32) * met(slots, slot_scales, r, j, K, R, N1, N2, False)
@@ -103,7 +111,7 @@ def kernel_row(
 
 @triton.jit(do_not_specialize=["first_d", "batch", "steps"])
 def long_mix_kernel(
-    fields, scales, tables, twiddles, half, static, slots, slot_scales, spectral, row_scales,
+    fields, scales, tables, twiddles, half, static, static_scales, slots, slot_scales, spectral, row_scales,
     first_d, batch, steps,
     FIELDS: tl.constexpr, SIDES: tl.constexpr, K: tl.constexpr,
     R: tl.constexpr, N1: tl.constexpr, N2: tl.constexpr, TILE: tl.constexpr,
@@ -114,7 +122,7 @@ def long_mix_kernel(
     SLOTS: tl.constexpr = ROWS + 2 * (K // 2)
     own = tl.program_id(0).to(tl.int64)
     stages, taps = load_row_stages(tables, R, N1, N2), spectral + (first_d + own) * K
-    static += own * (ROWS * 2 * Q)
+    static, static_scales = static + own * (ROWS * 2 * Q), static_scales + own * ROWS
     first = tl.program_id(1) * steps
     for step in range(tl.minimum(steps, batch * ROWS - first)):
         place, r = own * batch + (first + step) // ROWS, (first + step) % ROWS
@@ -122,8 +130,9 @@ def long_mix_kernel(
         re, im, most = load_row(fields + a * (R * Q), scales + a * (Q // TILE), half, r, R, N1, N2, TILE)
         re, im = row_spectrum(re, im, stages, twiddles, N1, N2)
         h, h_im = kernel_row(
-            static, slots + place * (SLOTS * Q), slot_scales + place * SLOTS, taps, r, SIDES, K, R, N1, N2
-        )
+            static, static_scales, slots + place * (SLOTS * Q), slot_scales + place * SLOTS, taps, r,
+            SIDES, K, R, N1, N2,
+        )  # fmt: skip
         put_row(
             fields + a * (R * Q), row_scales + a * ROWS, half, r,
             row_operand(h * re - h_im * im, h * im + h_im * re), most, stages, twiddles, R, N1, N2,

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from orchid.ops.kernels.launch import on_device_of
 from orchid.ops.kernels.operands import Decay, Operands
-from orchid.ops.kernels.passes import backward, by_channel, forward, kept_shape
+from orchid.ops.kernels.passes import backward, by_channel, empty_kept, forward
 from orchid.ops.spectral_conv import full_precision
 
 
@@ -68,7 +68,7 @@ def fused_mix(
     hidden, output = (None if t is None else t.contiguous() for t in (hidden, output))
     kept = None if static is None else torch.view_as_real(static).contiguous()
     pad, u_pad = (None if t is None else t.contiguous().view(torch.uint8) for t in (pad, u_pad))
-    result, _ = _mix(
+    result, _, _ = _mix(
         p, u, pad, u_pad, offset, weight, bias, spatial, spectral, hidden, output, delta, kept,
         n, period, padding, scale, list(decay),
     )  # fmt: skip
@@ -95,8 +95,8 @@ def _mix(
     padding: str,
     scale: float,
     decay: list[float],
-) -> tuple[Tensor, Tensor]:
-    """Return y, and the static kernel's spectrum as ``passes.kept_shape`` says."""
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return y, and what is kept of the static kernel."""
     given = Operands(
         p, u, pad, u_pad, offset, weight, bias, spatial, spectral, hidden, output, delta, static,
         n, period, padding, scale, Decay(*decay),
@@ -112,8 +112,7 @@ def _(p, u, pad, u_pad, offset, weight, bias, spatial, spectral, hidden, output,
         p, u, pad, u_pad, offset, weight, bias, spatial, spectral, hidden, output, delta, static,
         n, period, padding, scale, Decay(*decay),
     )  # fmt: skip
-    kept = delta.new_empty(kept_shape(given), dtype=torch.float32)
-    return by_channel(p, given.channels, given.length), kept
+    return by_channel(p, given.channels, given.length), *empty_kept(given)
 
 
 @torch.library.custom_op("orchid::mix_backward", mutates_args=())
@@ -133,6 +132,7 @@ def _mix_backward(
     delta: Tensor,
     static: Tensor | None,
     kept: Tensor,
+    kept_scales: Tensor,
     n: int,
     period: int,
     padding: str,
@@ -144,7 +144,7 @@ def _mix_backward(
         n, period, padding, scale, Decay(*decay),
     )  # fmt: skip
     with on_device_of(p), full_precision(p):
-        return backward(given, dy, kept)
+        return backward(given, dy, (kept, kept_scales))
 
 
 @_mix_backward.register_fake
@@ -156,19 +156,19 @@ def _(dy, p, u, pad, u_pad, offset, weight, bias, spatial, spectral, hidden, out
     return (by_channel(p, p.shape[1], p.shape[2]), du, *small, dhidden, doutput, torch.empty_like(delta))
 
 
-def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
     *tensors, n, period, padding, scale, decay = inputs
     ctx.set_materialize_grads(False)  # the kept spectrum has no gradient of its own
-    ctx.save_for_backward(*tensors, output[1])
+    ctx.save_for_backward(*tensors, *output[1:])
     ctx.settings = (n, period, padding, scale, decay)
 
 
-def _backward(ctx: Any, dy: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, ...]:
+def _backward(ctx: Any, dy: Tensor | None, *_: Tensor | None) -> tuple[Tensor | None, ...]:
     if dy is None:
         return (None,) * 18
     saved = ctx.saved_tensors
     dp, du, *small, dhidden, doutput, ddelta = _mix_backward(dy, *saved, *ctx.settings)
-    fixed = saved[-5] is None  # hidden, output, delta, static, kept
+    fixed = saved[-6] is None  # hidden, output, delta, static, kept, kept_scales
     return (
         dp, None if saved[1] is None else du, None, None, *small,
         None if fixed else dhidden, None if fixed else doutput, None if fixed else ddelta,

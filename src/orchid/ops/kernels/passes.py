@@ -6,6 +6,7 @@ small. All sums have a fixed order: the results are the same bits from run to ru
 
 from collections.abc import Iterator
 from types import ModuleType
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,16 +20,18 @@ CHUNK = 5 * 2**21
 SHARE = {around_fft: 1, long: 2, dense: 4, four_step: 4}
 # The static kernel's spectrum is kept for the backward pass where it is smaller than this, in elements: half a GiB.
 SMALL = 2**27
+# The static kernel's spectrum, and numbers beside it.
+Kept = tuple[Tensor, Tensor]
 Gradients = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 
 
-def forward(given: Operands) -> tuple[Tensor, Tensor]:
-    """Return y (B, D, L), and the static kernel's spectrum as ``kept_shape`` says."""
+def forward(given: Operands) -> tuple[Tensor, Tensor, Tensor]:
+    """Return y (B, D, L), and what ``empty_kept`` has room for."""
     p, channels = given.p, given.channels
     y, path = by_channel(p, channels, given.length), path_of(given, p)
     kept = _kept(given)
-    if path in (dense, four_step) and (kept.numel() or given.static is not None):
-        path.write(given, static_of(given.kernel, kept, 0, channels), y)
+    if path in (dense, four_step) and (kept[0].numel() or given.static is not None):
+        path.write(given, _static(given, path, kept, 0, channels), y)
     elif path is long:
         for first, last in chunks(channels, _step(given, SHARE[long] * CHUNK)):
             long.write(given, first, last, _static(given, long, kept, first, last), y)
@@ -36,10 +39,10 @@ def forward(given: Operands) -> tuple[Tensor, Tensor]:
         signals = _scratch(given, 1 + given.sides)
         for first, last in chunks(channels, _step(given, CHUNK)):
             around_fft.write(given, first, last, _static(given, around_fft, kept, first, last), signals, y)
-    return y, kept
+    return y, *kept
 
 
-def backward(given: Operands, dy: Tensor, kept: Tensor) -> Gradients:
+def backward(given: Operands, dy: Tensor, kept: Kept) -> Gradients:
     """Return the gradients of p, u, offset, weight, bias, spatial, spectral, hidden, output and delta.
 
     Those of absent arguments are empty. ``kept`` is what ``forward`` returned beside y.
@@ -77,35 +80,39 @@ def path_of(given: Operands, p: Tensor, dy: Tensor | None = None) -> ModuleType:
     return next((path for path in (dense, four_step, long) if path.serves(given, p, dy)), around_fft)
 
 
-def kept_shape(given: Operands) -> tuple[int, ...]:
-    """Return the shape of what is kept of the static kernel for the backward pass: nothing where it is large.
+def empty_kept(given: Operands) -> Kept:
+    """Return room for what is kept of the static kernel for the backward pass, and numbers beside it.
 
-    T h0 of two channels a row, (pairs, n, 2), or for long rows h0_f in their order (``long.static_shape``).
+    T h0 of two channels a row, (pairs, n, 2), or for long rows ``long.static_rows``; nothing where it is large.
     """
-    if given.static is not None or not small_static(given.channels, given.n):
-        return (0,)
-    return long.static_shape(given.n, given.channels) if long.keeps(given) else ((given.channels + 1) // 2, given.n, 2)
+    channels, n, delta = given.channels, given.n, given.delta
+    nothing = delta.new_empty(0, dtype=torch.float32)
+    if given.static is not None or not small_static(channels, n):
+        return nothing, nothing.clone()
+    if long.keeps(given):
+        return long.empty_static_rows(n, channels, delta)
+    return nothing.new_empty(((channels + 1) // 2, n, 2)), nothing
 
 
-def _kept(given: Operands) -> Tensor:
-    shape = kept_shape(given)
-    if len(shape) == 3:
-        return static_spectra(given.kernel, 0, given.channels)
-    kept = given.delta.new_empty(shape, dtype=torch.float32)
-    if len(shape) == 4:
+def _kept(given: Operands) -> Kept:
+    kept = empty_kept(given)
+    if kept[0].ndim == 3:
+        return static_spectra(given.kernel, 0, given.channels), kept[1]
+    if kept[0].ndim == 4:
         for first, last in chunks(given.channels, chunk_step(given.channels, given.n, SHARE[long] * CHUNK)):
-            long.write_static_rows(given.kernel, first, last, kept[first:last])
+            long.write_static_rows(given.kernel, first, last, kept[0][first:last], kept[1][first:last])
     return kept
 
 
-def _static(given: Operands, path: ModuleType, kept: Tensor, first: int, last: int) -> Tensor:
+def _static(given: Operands, path: ModuleType, kept: Kept, first: int, last: int) -> Any:
     """Return the static kernel of channels first ... last - 1 as a path takes it."""
-    rows = kept.ndim == 4
-    if path is long and rows:
-        return kept[first:last]
-    if path is long and not kept.numel() and given.static is None:
-        return long.static_rows(given.kernel, kept, first, last)
-    static = static_of(given.kernel, kept.new_empty(0) if rows else kept, first, last)
+    spectra, scales = kept
+    in_rows = spectra.ndim == 4
+    if path is long and in_rows:
+        return spectra[first:last], scales[first:last]
+    if path is long and not spectra.numel() and given.static is None:
+        return long.static_rows(given.kernel, spectra, first, last)
+    static = static_of(given.kernel, scales.new_empty(0) if in_rows else spectra, first, last)
     return long.static_rows(given.kernel, static, first, last) if path is long else static
 
 
