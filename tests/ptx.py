@@ -287,7 +287,10 @@ class Warp:
                 _bfloat16(x) if to.startswith("b") else _f32(x).astype(np.float16).view(np.uint16) for x in given
             ]
             self._set(o[0], _joined(*rounded) if to.endswith("x2") else rounded[0], guard)
+        elif to == "f32" and source in ("s32", "u32"):
+            self._set(o[0], self._typed(self._value(o[1]), source).astype(np.float32).view(np.uint32), guard)
         elif to == "f32":
+            assert source in ("f16", "bf16"), f"from {source}"
             x = self._value(o[1], 16)
             wide = x.astype(np.uint32) << 16 if source == "bf16" else x.view(np.float16).astype(np.float32)
             self._set(o[0], wide.view(np.uint32), guard)

@@ -126,15 +126,25 @@ def bins(N1: tl.constexpr, N2: tl.constexpr, S: tl.constexpr):
 
 
 @triton.jit
+def _same(x, y):
+    """Return 1 where whole numbers are the same, 0 elsewhere, float16.
+
+    Without a comparison: from the bits of a truth value the compiler would conclude in which order threads hold an
+    operand, and be wrong for sixteen rows (see ``Operands.pad_words``).
+    """
+    return tl.maximum(1.0 - tl.abs((x - y).to(tl.float32)), 0.0).to(tl.float16)
+
+
+@triton.jit
 def _by_products(x, BY: tl.constexpr, N1: tl.constexpr, N2: tl.constexpr, S: tl.constexpr):
     """Return bins k + BY of x at the places of bins k, zero where there are none, by matrices of zeros and ones."""
-    to, place = tl.arange(0, N1)[:, None] + BY, tl.arange(0, N1)[None, :]
     OVER: tl.constexpr = 1 if BY > 0 else -1
-    column, source = tl.arange(0, S * N2 // 2)[None, :] + OVER, tl.arange(0, S * N2 // 2)[:, None]
-    own = source // (N2 // 2) == (column - OVER) // (N2 // 2)
+    to, place = tl.arange(0, N1)[:, None] + BY, tl.arange(0, N1)[None, :]
+    column, source = tl.arange(0, S * N2 // 2)[None, :], tl.arange(0, S * N2 // 2)[:, None]
+    own = _same(source // (N2 // 2), column // (N2 // 2))
     x = x.to(tl.float16)
-    beside = tl.dot(x, ((source == column) & own).to(tl.float16)).to(tl.float16)
-    return tl.dot((place == to).to(tl.float16), x, tl.dot((place == to - OVER * N1).to(tl.float16), beside))
+    beside = tl.dot(x, _same(source, column + OVER) * own).to(tl.float16)
+    return tl.dot(_same(place, to), x, tl.dot(_same(place, to - OVER * N1), beside))
 
 
 @triton.jit
