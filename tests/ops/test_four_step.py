@@ -43,7 +43,7 @@ def test_against_the_reference(n: int, options: dict[str, object]) -> None:
 
 
 @pytest.mark.skipif(DEVICE == "cpu", reason="takes minutes in the interpreter; needs a CUDA device")
-@pytest.mark.parametrize("n", [512, 2048, 4096, 8192])
+@pytest.mark.parametrize("n", [512, 2048, 4096])
 @pytest.mark.parametrize("conditioning", ["phase", "static"])
 def test_every_length(n: int, conditioning: str) -> None:
     mixer = build(WIDTH, n, conditioning=conditioning).bfloat16()
@@ -111,7 +111,7 @@ def test_frozen() -> None:
 def test_chunks_and_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     mixer, x = build(3, 256).bfloat16(), torch.randn(3, 256, 3, device=DEVICE).bfloat16()
     whole = torch.autograd.grad(mixer(x).float().square().sum(), list(mixer.parameters()))
-    monkeypatch.setattr(passes, "CHUNK", 2 * 3 * 256 // 4)  # two channels
+    monkeypatch.setitem(passes.ELEMENTS, four_step, 2 * 3 * 256)  # two channels
     parts = torch.autograd.grad(mixer(x).float().square().sum(), list(mixer.parameters()))
     again = torch.autograd.grad(mixer(x).float().square().sum(), list(mixer.parameters()))
     assert all(torch.equal(a, b) for a, b in zip(parts, again, strict=True))

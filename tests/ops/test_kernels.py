@@ -237,7 +237,7 @@ class TestChunks:
     @pytest.mark.parametrize("conditioning", ["static", "phase", "cross"])
     @pytest.mark.parametrize("small", [0, 2**23])
     def test_against_the_reference(self, monkeypatch: pytest.MonkeyPatch, conditioning: str, small: int) -> None:
-        monkeypatch.setattr(passes, "CHUNK", 2 * 2 * 16)  # two channels of two samples
+        monkeypatch.setitem(passes.ELEMENTS, passes.around_fft, 2 * 2 * 16)  # two channels of two samples
         monkeypatch.setattr(passes, "SMALL", small)
         check(build(3, 16, conditioning=conditioning), torch.randn(2, 16, 3, device=DEVICE))
 

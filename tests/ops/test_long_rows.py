@@ -13,7 +13,7 @@ from orchid.ops.kernels.operands import Decay, Static
 
 # Channels and samples: the ratio of two random errors needs many numbers; the interpreter takes its time.
 WIDTH, BATCH = (2, 1) if DEVICE == "cpu" else (32, 3)
-# The shortest rows, as if nothing shorter had a path of its own.
+# The shortest rows.
 N = 8192
 
 
@@ -21,8 +21,6 @@ N = 8192
 def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """See to it that a test goes where it should, forward and backward."""
     calls = set()
-    monkeypatch.delitem(passes.four_step.SHAPES, N)
-    monkeypatch.setattr(long, "LEAST", N)
     for name in ("write", "gradients"):
         original = getattr(long, name)
         monkeypatch.setattr(long, name, lambda *given, f=original: (calls.add(f), f(*given))[1])
@@ -43,7 +41,7 @@ class TestLongRows:
     )
     def test_against_the_reference(self, options: dict[str, object]) -> None:
         length = N // 2 if options.get("boundary") == "linear" else N
-        width = 2 * WIDTH if options.get("conditioning") == "static" else WIDTH
+        width = max(4, WIDTH) if options.get("conditioning") == "static" else WIDTH
         mixer = build(width, length, **options).bfloat16()
         assert_at_most_twice_as_far_off(mixer, torch.randn(BATCH, length, width, device=DEVICE).bfloat16())
 
@@ -84,7 +82,7 @@ class TestLongRows:
         whole = gradients()
         if DEVICE == "cuda":  # the interpreter has one thread
             assert all(torch.equal(a, b) for a, b in zip(whole, gradients(), strict=True))
-        monkeypatch.setattr(passes, "CHUNK", N)  # two channels
+        monkeypatch.setitem(passes.ELEMENTS, long, 2 * N)  # two channels
         monkeypatch.setattr(passes, "SMALL", 0)  # and nothing of the static kernel kept
         parts = gradients()
         for a, b in zip(whole, parts, strict=True):
@@ -97,7 +95,8 @@ def test_the_static_kernel_comes_in_the_same_order_from_all_its_forms() -> None:
     static = mixer.stages[0].static
     network = static.filter
     kernel = Static(network.hidden(), network.output, static.delta, None, N, Decay(*network.decay()), half=False)
-    made, scales = long.static_rows(kernel, network.output.new_empty(0), 0, 3)
+    made, scales = long.empty_static_rows(N, 3, network.output)
+    long.write_static_rows(kernel, 0, 3, made, scales)
     paired, _ = long.static_rows(kernel, passes.static_spectra(kernel, 0, 3), 0, 3)
     h0_f = torch.view_as_real(static()).contiguous()
     frozen, _ = long.static_rows(kernel._replace(kept=h0_f), h0_f, 0, 3)

@@ -70,8 +70,8 @@ class SineNetwork(nn.Module):
     def signed_lags(self, n: int, grid: float) -> Tensor:
         """Return the lags of a circle of n in half grids, negative ones at its end, (n,)."""
         like = at_least_float32(self.output)
-        t = torch.arange(n, device=like.device, dtype=like.dtype)
-        return torch.where(t < n - n // 2, t, t - n) * (2 / grid)
+        ends = ((0, n - n // 2), (-(n // 2), 0))
+        return torch.cat([torch.arange(*end, device=like.device, dtype=like.dtype) for end in ends]) * (2 / grid)
 
 
 def embedded(tau: Tensor, size: int) -> Tensor:

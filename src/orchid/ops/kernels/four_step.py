@@ -1,4 +1,4 @@
-"""Rows of 256 to 8,192, powers of two, in one kernel: which inputs it serves, and its launches."""
+"""Rows of 256 to 4,096, powers of two, in one kernel: which inputs it serves, and its launches."""
 
 from typing import Any, NamedTuple
 
@@ -12,6 +12,7 @@ from orchid.ops.kernels.four_step_kernels import four_step_kernel
 from orchid.ops.kernels.four_step_static import four_step_static_grad_kernel, four_step_static_kernel
 from orchid.ops.kernels.launch import shared_memory
 from orchid.ops.kernels.operands import Operands, Static, in_octets
+from orchid.ops.kernels.static import static_spectra
 from orchid.ops.kernels.tables import fragments, kept, waves
 from orchid.ops.transforms import inverse_complex_dft
 
@@ -45,8 +46,8 @@ SHAPES = {
     4096: Shape(64, 64, 1, 4, None, 64 << 10),
     8192: Shape(128, 64, 1, 8, None, 192 << 10),
 }
-# Beyond it registers do not suffice for the backward pass: around the FFT it is faster.
-LONGEST_BACKWARD = 4096
+# Beyond it three passes over memory are faster (``long.py``), but for static convolutions alone.
+LONGEST = 4096
 # Programs wanted in a launch.
 PROGRAMS = 4096
 
@@ -55,35 +56,68 @@ def serves(given: Operands, p: Tensor, dy: Tensor | None = None) -> bool:
     """Return whether rows of p, and in the backward pass of dy, are served: see ``dense.serves``."""
     rows = (p,) if dy is None else (p, dy)
     return (
-        given.n in SHAPES
-        and (dy is None or given.n <= LONGEST_BACKWARD)
+        keeps(given)
         and SHAPES[given.n].shared <= shared_memory(p.device)
-        and given.u is None
-        and given.sides < 2
         and all(t.dtype == torch.bfloat16 for t in rows)
         and given.in_octets(*rows)
     )
 
 
-def write(given: Operands, static: Tensor, y: Tensor) -> None:
-    """Write y (B, D, L); ``static`` is h0_f of a frozen layer, or T h0 (pairs, n, 2)."""
-    p, channels, shape = given.p, given.channels, SHAPES[given.n]
+def keeps(given: Operands) -> bool:
+    """Return whether h0_f is kept for the backward pass as ``static_rows``."""
+    served = given.n in SHAPES and given.n <= LONGEST and given.u is None and given.sides < 2
+    return served and given.p.dtype == torch.bfloat16
+
+
+def empty_static_rows(n: int, channels: int, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Return room for ``static_rows``."""
+    rows = like.new_empty((channels, 2, SHAPES[n].rows * n // 2), dtype=torch.float32)
+    return rows, rows.new_empty((channels, 2))
+
+
+def write_static_rows(kernel: Static, first: int, last: int, rows: Tensor, most: Tensor) -> None:
+    """Compute h0_f of channels first ... last - 1 into ``static_rows``."""
+    _put_in_order(kernel, static_spectra(kernel, first, last), first, last, rows, most)
+
+
+def static_rows(kernel: Static, static: Tensor, first: int, last: int) -> tuple[Tensor, Tensor]:
+    """Return h0_f of channels first ... last - 1 as the kernels read it, (channels, 2, S n / 2).
+
+    ``static`` is h0_f of a frozen layer or T h0 of these channels (pairs, n, 2). Beside, (channels, 2): a bound on the
+    size of a channel's bins, and its Nyquist bin.
+    """
+    made = empty_static_rows(kernel.n, last - first, static)
+    _put_in_order(kernel, static, first, last, *made)
+    return made
+
+
+def _put_in_order(kernel: Static, static: Tensor, first: int, last: int, rows: Tensor, most: Tensor) -> None:
+    shape = SHAPES[kernel.n]
+    four_step_static_kernel[(last - first,)](
+        static, kernel.delta, rows, most, first, KEPT=kernel.kept is not None, **_sizes(shape), num_warps=shape.warps
+    )
+
+
+def write(given: Operands, first: int, last: int, static: tuple[Tensor, Tensor], y: Tensor) -> None:
+    """Write channels first ... last - 1 of y (B, D, L); ``static`` are their ``static_rows``."""
+    p, channels, shape = given.p, last - first, SHAPES[given.n]
     steps, parts = _steps(given.batch, channels, shape)
-    rows, most = _static(given.kernel, static, 0, channels)
     four_step_kernel[(channels, parts)](
-        p, given.offset, given.weight, given.bias, given.spatial, given.spectral, rows, most,
+        p, given.offset, given.weight, given.bias, given.spatial, given.spectral, *static,
         *tables(shape, p.device), given.address(given.pad_words()), y,
-        channels, given.batch, given.length, given.period, given.scale, *p.stride()[:2], *y.stride()[:2],
+        first, given.channels, given.batch, given.length, given.period, given.scale, *p.stride()[:2], *y.stride()[:2],
         SIDES=given.sides, steps=steps, **_settings(given, shape),
         **({} if shape.registers is None else {"maxnreg": shape.registers}),
     )  # fmt: skip
 
 
-def gradients(given: Operands, first: int, last: int, static: Tensor, dy: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def gradients(
+    given: Operands, first: int, last: int, static: tuple[Tensor, Tensor], dy: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return what a chunk of channels, from first to last - 1, gives to the gradients: see ``dense.gradients``."""
     p, n, batch, channels, shape = given.p, given.n, given.batch, last - first, SHAPES[given.n]
     steps, parts = _steps(batch, channels, shape)
-    rows, most = _static(given.kernel, static, first, last)
+    rows, most = static
     grads = p.new_empty((channels, 2 + given.sides, batch, given.length))
     dstatic = rows.new_empty((parts, *rows.shape))
     edges, partial = rows.new_empty((parts, channels)), rows.new_empty((parts, channels, given.taps))
@@ -108,7 +142,7 @@ def write_plus_conv(kernel: Static, static: Tensor, u: Tensor, x: Tensor, y: Ten
     shape = SHAPES[kernel.n]
     steps, parts = _steps(batch, channels, shape)
     four_step_conv_kernel[(channels, parts)](
-        u, x, *_static(kernel, static, 0, channels), *tables(shape, u.device), y,
+        u, x, *static_rows(kernel, static, 0, channels), *tables(shape, u.device), y,
         batch, length, *x.stride()[:2], *y.stride()[:2], steps,
         FULL=length == kernel.n, **_sizes(shape), num_warps=shape.warps, num_stages=1,
     )  # fmt: skip
@@ -119,7 +153,7 @@ def conv_gradients(kernel: Static, static: Tensor, u: Tensor, dy: Tensor) -> tup
     batch, channels, length = dy.shape
     shape = SHAPES[kernel.n]
     steps, parts = _steps(batch, channels, shape)
-    rows, most = _static(kernel, static, 0, channels)
+    rows, most = static_rows(kernel, static, 0, channels)
     du, dstatic, edges = torch.empty_like(u), rows.new_empty((parts, *rows.shape)), rows.new_empty((parts, channels))
     four_step_conv_grad_kernel[(channels, parts)](
         u, dy, rows, most, *tables(shape, u.device), du, dstatic, edges, batch, length, *dy.stride()[:2], steps,
@@ -139,17 +173,6 @@ def _tables(shape: Shape, device: torch.device) -> tuple[Tensor, Tensor]:
     second = torch.stack([torch.block_diag(*[wave] * rows) for wave in second])
     twiddle = waves(n1, n2, n1 * n2, device).repeat(1, 1, rows)
     return torch.cat((first.flatten(), second.flatten())).half(), fragments(twiddle.float())
-
-
-def _static(kernel: Static, static: Tensor, first: int, last: int) -> tuple[Tensor, Tensor]:
-    """Return h0_f as the kernels read it, (channels, 2, S n / 2), and for each channel a bound and the Nyquist bin."""
-    shape = SHAPES[kernel.n]
-    rows = static.new_empty((last - first, 2, shape.rows * kernel.n // 2))
-    most = static.new_empty((last - first, 2))
-    four_step_static_kernel[(last - first,)](
-        static, kernel.delta, rows, most, first, KEPT=kernel.kept is not None, **_sizes(shape), num_warps=shape.warps
-    )
-    return rows, most
 
 
 def _static_gradients(n: int, dstatic: Tensor, edges: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Rows of 256 to 8,192, forward: everything between the projections in one kernel.
+"""Rows of 256 to 4,096, forward: everything between the projections in one kernel.
 
 A program takes one channel and goes through samples, S at a time: taps are scalars, the matrices of the transform
 (``four_step_transform.py``) are loaded once. Signals are divided by their largest value, the kernel by a bound on its
@@ -16,23 +16,24 @@ from orchid.ops.kernels.octets import in_eights
 from orchid.ops.kernels.time_domain import channel_parameters
 
 
-@triton.jit(do_not_specialize=["steps"])
+@triton.jit(do_not_specialize=["first_d", "steps"])
 def four_step_kernel(
     p, offset, weight, bias, spatial, spectral, static, most, tables, twiddles, pad, y,
-    D, batch, length, period, scale, p_batch, p_channel, y_batch, y_channel, steps,
+    first_d, D, batch, length, period, scale, p_batch, p_channel, y_batch, y_channel, steps,
     SIDES: tl.constexpr, K: tl.constexpr, SHIFT: tl.constexpr, CIRCULAR: tl.constexpr,
     FULL: tl.constexpr, HAS_PAD: tl.constexpr, N1: tl.constexpr, N2: tl.constexpr, S: tl.constexpr,
 ):  # fmt: skip
     """Write y = s_2 * (h conv (s_1 * v)), (B, D, L)."""
     N: tl.constexpr = N1 * N2
     M: tl.constexpr = N // 8
-    d = tl.program_id(0).to(tl.int64)
+    own = tl.program_id(0).to(tl.int64)
+    d = first_d + own
     p_batch, y_batch, length = in_eights(p_batch), in_eights(y_batch), in_eights(length)
     p_channel, y_channel = in_eights(p_channel), in_eights(y_channel)
     v_own, s_own, t_own, g_own = channel_parameters(weight, bias, offset, spatial, d, D, SIDES, K)
     stages, taps = load_stages(tables, N1, N2, S), spectral + d * K
     total = tap_total(taps, K) if SIDES else 1.0
-    static += d * (S * N)
+    static += own * (S * N)
     t = tl.arange(0, N)[None, :]
     first = tl.program_id(1) * steps
     for step in range(tl.minimum(steps, tl.cdiv(batch, S) - first)):
@@ -46,7 +47,7 @@ def four_step_kernel(
         )  # fmt: skip
         a, a_most, a_edge, _, spoiled = scaled(made[0], t, real, N1, N2, S, FULL)
         kernel, _ = conditioned(
-            made, t, real, spoiled, stages, twiddles, tile, static, most + 2 * d, taps, total, scale,
+            made, t, real, spoiled, stages, twiddles, tile, static, most + 2 * own, taps, total, scale,
             SIDES, K, N1, N2, S, FULL,
         )  # fmt: skip
         h, h_im, h_edge, bound, spoiled = kernel

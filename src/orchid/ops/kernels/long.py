@@ -63,8 +63,6 @@ SHAPES = {
 }
 # Places and rows of the static kernel's spectrum that a program puts in order.
 PLACES = 4096
-# From here on both passes are served.
-LEAST = 2**14
 # Registers of kernels of four warps: a third program on a multiprocessor.
 REGISTERS = 168
 # Programs wanted in a launch.
@@ -92,25 +90,21 @@ class _Tables(NamedTuple):
 def serves(given: Operands, p: Tensor, dy: Tensor | None = None) -> bool:
     """Return whether rows of p, and in the backward pass of dy, are served: see ``dense.serves``."""
     rows = (p,) if dy is None else (p, dy)
-    return given.n in SHAPES and given.u is None and given.sides < 2 and _half(*rows) and given.in_octets(*rows)
+    return keeps(given) and _half(*rows) and given.in_octets(*rows)
 
 
 def keeps(given: Operands) -> bool:
-    """Return whether h0_f is kept for the backward pass as ``static_rows``: where both passes take these kernels."""
-    return given.n >= LEAST and given.n in SHAPES and given.u is None and given.sides < 2 and _half(given.p)
+    """Return whether h0_f is kept for the backward pass as ``static_rows``."""
+    return given.n in SHAPES and given.u is None and given.sides < 2 and _half(given.p)
 
 
 def static_rows(kernel: Static, static: Tensor, first: int, last: int) -> tuple[Tensor, Tensor]:
     """Return h0_f of channels first ... last - 1 as the kernels read it, (channels, R / 2 + 1, 2, Q).
 
-    ``static`` is h0_f of a frozen layer or T h0 of these channels (pairs, n, 2), put in order here; or nothing, and it
-    is computed: then in float16, over what stands beside, (channels, R / 2 + 1).
+    ``static`` is h0_f of a frozen layer or T h0 of these channels (pairs, n, 2), put in order. What
+    ``write_static_rows`` computes is float16, over what stands beside it, (channels, R / 2 + 1).
     """
     shape, channels = SHAPES[kernel.n], last - first
-    if not static.numel():
-        computed = empty_static_rows(kernel.n, channels, static)
-        write_static_rows(kernel, first, last, *computed)
-        return computed
     rows = static.new_empty((channels, shape.r // 2 + 1, 2, shape.q))
     places = max(16, PLACES // shape.r)
     long_static_kernel[channels, shape.q // places](

@@ -13,11 +13,10 @@ from torch import Tensor
 
 from orchid.ops.kernels import around_fft, dense, four_step, long, octet_passes
 from orchid.ops.kernels.operands import Operands
-from orchid.ops.kernels.static import StaticGradients, static_of, static_spectra
+from orchid.ops.kernels.static import StaticGradients, joined, static_of, static_spectra
 
-# Elements (channels x batch x n) of a chunk around FFTs, and how many times as many other paths take.
-CHUNK = 5 * 2**21
-SHARE = {around_fft: 1, long: 2, dense: 4, four_step: 4}
+# Elements (channels x batch x n) of a chunk, by the scratch that a path needs for them.
+ELEMENTS = {around_fft: 5 * 2**21, long: 3 * 2**23, dense: 5 * 2**23, four_step: 5 * 2**23}
 # The static kernel's spectrum is kept for the backward pass where it is smaller than this, in elements: half a GiB.
 SMALL = 2**27
 # The static kernel's spectrum, and numbers beside it.
@@ -28,17 +27,17 @@ Gradients = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor
 def forward(given: Operands) -> tuple[Tensor, Tensor, Tensor]:
     """Return y (B, D, L), and what ``empty_kept`` has room for."""
     p, channels = given.p, given.channels
-    y, path = by_channel(p, channels, given.length), path_of(given, p)
-    kept = _kept(given)
-    if path in (dense, four_step) and (kept[0].numel() or given.static is not None):
-        path.write(given, _static(given, path, kept, 0, channels), y)
-    elif path is long:
-        for first, last in chunks(channels, _step(given, SHARE[long] * CHUNK)):
-            long.write(given, first, last, _static(given, long, kept, first, last), y)
-    else:
-        signals = _scratch(given, 1 + given.sides)
-        for first, last in chunks(channels, _step(given, CHUNK)):
-            around_fft.write(given, first, last, _static(given, around_fft, kept, first, last), signals, y)
+    y, path, kept = by_channel(p, channels, given.length), path_of(given, p), _kept(given)
+    if path is dense:
+        dense.write(given, _static(given, dense, kept, 0, channels), y)
+        return y, *kept
+    signals = _scratch(given, 1 + given.sides) if path is around_fft else p.new_empty(0)
+    for first, last in chunks(channels, _step(given, path)):
+        static = _static(given, path, kept, first, last)
+        if path is around_fft:
+            around_fft.write(given, first, last, static, signals, y)
+        else:
+            path.write(given, first, last, static, y)
     return y, *kept
 
 
@@ -51,7 +50,7 @@ def backward(given: Operands, dy: Tensor, kept: Kept) -> Gradients:
     dp = by_channel(p, 3 * given.channels, given.length)
     du = p.new_empty(0) if u is None else by_channel(u, given.channels, u.shape[2])
     path = path_of(given, p, dy)
-    step = _step(given, SHARE[path] * CHUNK)
+    step = _step(given, path)
     static_grads, spectral_sums, stream_sums, u_sums = StaticGradients(given.kernel, step), [], [], []
     signals = _scratch(given, 2 + sides) if path is around_fft else p.new_empty(0)
     for first, last in chunks(given.channels, step):
@@ -68,9 +67,9 @@ def backward(given: Operands, dy: Tensor, kept: Kept) -> Gradients:
         static_grads.add(first, last, rows)
         del grads, rows
     doffset, dweight, dbias, dspatial = _parameter_grads(
-        given, torch.cat(stream_sums), None if u is None else torch.cat(u_sums)
+        given, joined(stream_sums), None if u is None else joined(u_sums)
     )
-    dspectral = torch.cat(spectral_sums)[: given.channels] if sides else torch.zeros_like(given.spectral)
+    dspectral = joined(spectral_sums)[: given.channels] if sides else torch.zeros_like(given.spectral)
     dhidden, doutput, ddelta = static_grads.total()
     return dp, du, doffset, dweight, dbias, dspatial, dspectral.to(given.spectral.dtype), dhidden, doutput, ddelta
 
@@ -83,37 +82,48 @@ def path_of(given: Operands, p: Tensor, dy: Tensor | None = None) -> ModuleType:
 def empty_kept(given: Operands) -> Kept:
     """Return room for what is kept of the static kernel for the backward pass, and numbers beside it.
 
-    T h0 of two channels a row, (pairs, n, 2), or for long rows ``long.static_rows``; nothing where it is large.
+    The ``static_rows`` of the kernels that will read them, or T h0 of two channels a row, (pairs, n, 2); nothing where
+    it is large.
     """
     channels, n, delta = given.channels, given.n, given.delta
     nothing = delta.new_empty(0, dtype=torch.float32)
     if given.static is not None or not small_static(channels, n):
-        return nothing, nothing.clone()
-    if long.keeps(given):
-        return long.empty_static_rows(n, channels, delta)
-    return nothing.new_empty(((channels + 1) // 2, n, 2)), nothing
+        return nothing, torch.empty_like(nothing)
+    keeper = _keeper(given)
+    if keeper is None:
+        return nothing.new_empty(((channels + 1) // 2, n, 2)), nothing
+    made: Kept = keeper.empty_static_rows(n, channels, delta)
+    return made
+
+
+def _keeper(given: Operands) -> ModuleType | None:
+    """Return the kernels in whose order h0_f is kept, if any."""
+    return next((path for path in (four_step, long) if path.keeps(given)), None)
 
 
 def _kept(given: Operands) -> Kept:
-    kept = empty_kept(given)
-    if kept[0].ndim == 3:
+    kept, keeper = empty_kept(given), _keeper(given)
+    if not kept[0].numel():
+        return kept
+    if keeper is None:
         return static_spectra(given.kernel, 0, given.channels), kept[1]
-    if kept[0].ndim == 4:
-        for first, last in chunks(given.channels, chunk_step(given.channels, given.n, SHARE[long] * CHUNK)):
-            long.write_static_rows(given.kernel, first, last, kept[0][first:last], kept[1][first:last])
+    for first, last in chunks(given.channels, chunk_step(given.channels, given.n, ELEMENTS[keeper])):
+        keeper.write_static_rows(given.kernel, first, last, kept[0][first:last], kept[1][first:last])
     return kept
 
 
 def _static(given: Operands, path: ModuleType, kept: Kept, first: int, last: int) -> Any:
     """Return the static kernel of channels first ... last - 1 as a path takes it."""
-    spectra, scales = kept
-    in_rows = spectra.ndim == 4
-    if path is long and in_rows:
-        return spectra[first:last], scales[first:last]
-    if path is long and not spectra.numel() and given.static is None:
-        return long.static_rows(given.kernel, spectra, first, last)
-    static = static_of(given.kernel, scales.new_empty(0) if in_rows else spectra, first, last)
-    return long.static_rows(given.kernel, static, first, last) if path is long else static
+    keeper, kernel = _keeper(given), given.kernel
+    nothing = kept[1].new_empty(0, dtype=torch.float32)
+    if given.static is not None or keeper is None or path is not keeper:
+        static = static_of(kernel, kept[0] if keeper is None else nothing, first, last)
+        return static if path in (dense, around_fft) else path.static_rows(kernel, static, first, last)
+    if kept[0].numel():
+        return kept[0][first:last], kept[1][first:last]
+    made = keeper.empty_static_rows(given.n, last - first, nothing)
+    keeper.write_static_rows(kernel, first, last, *made)
+    return made
 
 
 def by_channel(like: Tensor, channels: int, length: int) -> Tensor:
@@ -132,13 +142,13 @@ def chunks(channels: int, step: int) -> Iterator[tuple[int, int]]:
         yield first, min(first + step, channels)
 
 
-def _step(given: Operands, elements: int) -> int:
-    return chunk_step(given.channels, given.batch * given.n, elements)
+def _step(given: Operands, path: ModuleType) -> int:
+    return chunk_step(given.channels, given.batch * given.n, ELEMENTS[path])
 
 
 def _scratch(given: Operands, rows: int) -> Tensor:
     """Return room for the complex rows of a chunk, (pairs, B, rows, n, 2)."""
-    return given.p.new_empty((_step(given, CHUNK) // 2, given.batch, rows, given.n, 2), dtype=torch.float32)
+    return given.p.new_empty((_step(given, around_fft) // 2, given.batch, rows, given.n, 2), dtype=torch.float32)
 
 
 def small_static(channels: int, n: int) -> bool:

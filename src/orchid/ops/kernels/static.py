@@ -13,7 +13,7 @@ from orchid.ops.transforms import complex_dft
 # Pairs of channels and lags a program takes at a time.
 STATIC_PAIRS, LAG_BLOCK = 16, 64
 # Programs that share a block of lags are no more than this, all blocks together.
-PROGRAMS = 256
+PROGRAMS = 512
 
 
 def static_spectra(given: Static, first: int, last: int) -> Tensor:
@@ -48,9 +48,9 @@ class StaticGradients:
         hidden, delta = given.hidden, given.delta
         self._given, self._lags = given, triton.cdiv(given.n, LAG_BLOCK)
         self._splits = max(1, min(step // (2 * STATIC_PAIRS), PROGRAMS // self._lags))
-        self._hidden = delta.new_empty(0) if hidden is None else hidden.new_zeros((self._splits, *hidden.shape))
+        self._hidden = delta.new_empty(0) if hidden is None else hidden.new_empty((self._splits, *hidden.shape))
         self._outputs: list[Tensor] = []
-        self._delta = torch.zeros_like(delta, dtype=torch.float32)
+        self._delta = (torch.zeros_like if hidden is None else torch.empty_like)(delta, dtype=torch.float32)
 
     def add(self, first: int, last: int, rows: Tensor) -> None:
         """Add what channels first ... last - 1 give.
@@ -65,7 +65,8 @@ class StaticGradients:
         static_grad_kernel[(self._lags, self._splits)](
             rows, hidden, given.output, self._hidden, shares, self._delta,
             first, last, given.n, hidden.shape[1], *given.decay,
-            steps=triton.cdiv(pairs, STATIC_PAIRS * self._splits), COMPLEX=rows.ndim == 3, **_sizes(given, hidden),
+            steps=triton.cdiv(pairs, STATIC_PAIRS * self._splits),
+            COMPLEX=rows.ndim == 3, FIRST=not self._outputs, **_sizes(given, hidden),
         )  # fmt: skip
         self._outputs.append(shares.sum(dim=0))
 
@@ -75,7 +76,12 @@ class StaticGradients:
         if output is None:
             return self._hidden, delta.new_empty(0), self._delta.to(delta.dtype)
         hidden = self._hidden.sum(dim=0) if self._splits > 1 else self._hidden.squeeze(0)
-        return hidden, torch.cat(self._outputs).to(output.dtype), self._delta.to(delta.dtype)
+        return hidden, joined(self._outputs).to(output.dtype), self._delta.to(delta.dtype)
+
+
+def joined(parts: list[Tensor]) -> Tensor:
+    """Return what chunks of channels have given, one after another."""
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 def _sizes(given: Static, hidden: Tensor) -> dict[str, Any]:

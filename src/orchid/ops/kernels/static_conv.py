@@ -14,7 +14,7 @@ from torch import Tensor
 from orchid.ops.kernels import four_step
 from orchid.ops.kernels.launch import on_device_of
 from orchid.ops.kernels.operands import Decay, Static
-from orchid.ops.kernels.passes import CHUNK, by_channel, chunk_step, chunks, small_static
+from orchid.ops.kernels.passes import by_channel, chunk_step, chunks, small_static
 from orchid.ops.kernels.products import write_product_gradients, write_products
 from orchid.ops.kernels.rows import (
     add_rows_kernel,
@@ -27,6 +27,8 @@ from orchid.ops.kernels.transpose import transposed
 from orchid.ops.spectral_conv import full_precision
 from orchid.ops.transforms import complex_dft, inverse_complex_dft
 
+# Elements (channels x batch x n) of a chunk.
+CHUNK = 5 * 2**21
 # Pairs of channels and positions of a tile.
 TILE = {"PAIRS": 16, "BLOCK": 64}
 

@@ -72,18 +72,22 @@ def static_kernel(
 @triton.jit(do_not_specialize=["first", "last", "steps"])
 def static_grad_kernel(
     rows, hidden, output, dhidden, doutput, ddelta, first, last, n, width, unit, span, slope, fall, scale, steps,
-    COMPLEX: tl.constexpr, PRECISION: tl.constexpr, WIDTH: tl.constexpr, PAIRS: tl.constexpr, BLOCK: tl.constexpr,
+    COMPLEX: tl.constexpr, FIRST: tl.constexpr,
+    PRECISION: tl.constexpr, WIDTH: tl.constexpr, PAIRS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Add to a group's share of dhidden (groups, n, W), and write ddelta and a block's share of doutput (blocks, C, W).
 
-    rows are the gradients of the kernels in time, of channels first ... last - 1: (pairs, n) complex or (channels, n).
+    The FIRST chunk of channels adds to nothing. rows are the gradients of the kernels in time, of channels first ...
+    last - 1: (pairs, n) complex or (channels, n).
     """
     block, group = tl.program_id(0), tl.program_id(1)
     dhidden += group.to(tl.int64) * n * width
     t, w = block * BLOCK + tl.arange(0, BLOCK), tl.arange(0, WIDTH)[None, :]
     z = _rows(hidden, t, n, width, WIDTH)
     own, inside = t[:, None] * width + w, (t < n)[:, None] & (w < width)
-    total = tl.load(dhidden + own, mask=inside, other=0.0)
+    total = tl.zeros((BLOCK, WIDTH), tl.float32)
+    if not FIRST:
+        total += tl.load(dhidden + own, mask=inside, other=0.0)
     for step in range(steps):
         pair = (group * steps + step) * PAIRS + tl.arange(0, PAIRS)
         d = first + 2 * pair
