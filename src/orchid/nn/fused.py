@@ -9,6 +9,7 @@ from torch import Tensor
 
 from orchid.nn.conditioning import CrossConditioning, PhaseConditioning
 from orchid.nn.data_dependent_conv import DataDependentConv
+from orchid.nn.implicit_filter import ImplicitFilter
 from orchid.ops.kernels.launch import TRITON, hooked, transformed
 
 if TYPE_CHECKING:
@@ -85,7 +86,8 @@ def fused_convolution(
     assert isinstance(stage, DataDependentConv) and mixer.short_conv.bias is not None
     conditioning, weight = stage.conditioning, mixer.short_conv.weight
     if isinstance(conditioning, PhaseConditioning):
-        spatial, spectral = torch.stack(conditioning.spatial.taps()), conditioning.spectral.weights[0]
+        (taps,) = conditioning.spatial.taps()
+        spatial, spectral = taps[None], conditioning.spectral.weights[0]
     elif isinstance(conditioning, CrossConditioning):
         spatial = torch.stack(conditioning.key.taps() + conditioning.query.taps())
         spectral = conditioning.spectral.weights[0]
@@ -101,7 +103,7 @@ def fused_convolution(
         mixer.short_conv.bias,
         spatial,
         spectral,
-        network.hidden() if trained else None,
+        _hidden(network) if trained else None,
         network.output if trained else None,
         static.delta,
         static.kept,
@@ -124,7 +126,7 @@ def fused_residual(mixer: "OrchidMixer", y: Tensor, x: Tensor) -> Tensor:
     static = mixer.residual_conv.static
     network, trained = static.filter, static.kept is None
     kernel = Static(
-        network.hidden() if trained else None,
+        _hidden(network) if trained else None,
         network.output if trained else None,
         static.delta,
         None if static.kept is None else torch.view_as_real(static.kept),
@@ -133,3 +135,11 @@ def fused_residual(mixer: "OrchidMixer", y: Tensor, x: Tensor) -> Tensor:
         y.dtype == torch.bfloat16,
     )
     return plus_static_conv(y, x, kernel)
+
+
+def _hidden(network: ImplicitFilter) -> Tensor:
+    """Return the static kernel's network before its output, (n, W)."""
+    from orchid.ops.kernels.sines import sines
+
+    unit, *_ = network.decay()
+    return sines(list(network.weights), list(network.biases), network.frequency, n=network.max_length, unit=unit)

@@ -15,8 +15,10 @@ class LinearToChannels(nn.Linear):
 
         Not ``biased`` the bias is left to the reader: the fused kernels add it themselves.
         """
-        weight, rows = self.weight[:out_features], x.flatten(0, 1).T
-        y = torch.addmm(self.bias[:out_features, None], weight, rows) if biased else weight @ rows
+        weight, bias, rows = self.weight, self.bias, x.flatten(0, 1).T
+        if out_features is not None:  # a slice of everything would still cost a copy of its gradient
+            weight, bias = weight[:out_features], bias[:out_features]
+        y = torch.addmm(bias[:, None], weight, rows) if biased else weight @ rows
         return y.unflatten(1, x.shape[:2]).transpose(0, 1)
 
 

@@ -46,7 +46,7 @@ def gradients(
 
     Returns:
         (pairs, B, 2 + sides, n, 2): da, the gradients of the conditioning sequences, c, two channels a row;
-        (pairs, n, 2): that of h0; (channels, K): that of the spectral taps, of an even number of channels.
+        (pairs, n, 2): that of h0; (parts, channels, K): what programs give to that of the spectral taps.
     """
     pairs, kept = (last - first + 1) // 2, given.static is not None
     spectra = _spectra(given, first, pairs, signals, dy)
@@ -59,7 +59,10 @@ def gradients(
 
 
 def streams_gradients(given: Operands, first: int, last: int, dy: Tensor, grads: Tensor, dp: Tensor) -> Tensor:
-    """Write a chunk's part of dp (B, 3 D, L) from what ``gradients`` returned, and return the sums of its channels."""
+    """Write a chunk's part of dp (B, 3 D, L) from what ``gradients`` returned.
+
+    Returns what its programs have summed, (pairs, parts, 2, count).
+    """
     p, sides = given.p, 0 if given.u is not None else given.sides
     sums = _Sums(given, last - first, given.length, 3 * (given.taps + 1) + 3 + sides * given.taps)
     streams_grad_kernel[(sums.pairs, sums.parts)](
@@ -69,11 +72,11 @@ def streams_gradients(given: Operands, first: int, last: int, dy: Tensor, grads:
         ROWS=2 + given.sides, SIDES=sides, **given.time(), HAS_PAD=given.pad is not None,
         PAIRED=given.in_pairs(p, dy), steps=sums.steps, BLOCK=sums.block, num_warps=max(1, sums.block // 32),
     )  # fmt: skip
-    return sums.total(last - first)
+    return sums.partial
 
 
 def context_gradients(given: Operands, first: int, last: int, grads: Tensor, du: Tensor) -> Tensor:
-    """Write a chunk's part of du (B, D, M), likewise, and return the sums of its channels."""
+    """Write a chunk's part of du (B, D, M), and return the sums, likewise."""
     u = given.source
     sums = _Sums(given, last - first, u.shape[2], given.sides * given.taps + 1)
     context_grad_kernel[(sums.pairs, sums.parts)](
@@ -83,7 +86,7 @@ def context_gradients(given: Operands, first: int, last: int, grads: Tensor, du:
         ROWS=2 + given.sides, SIDES=given.sides, **given.time(), HAS_PAD=given.u_pad is not None,
         PAIRED=given.in_pairs(u), steps=sums.steps, BLOCK=sums.block, num_warps=max(1, sums.block // 32),
     )  # fmt: skip
-    return sums.total(last - first)
+    return sums.partial
 
 
 class _Sums:
@@ -96,10 +99,6 @@ class _Sums:
         self.steps = max(1, min(64, (given.channels + 1) // 2 * items // PROGRAMS))
         self.parts = triton.cdiv(items, self.steps)
         self.partial = given.p.new_empty((self.pairs, self.parts, 2, count), dtype=torch.float32)
-
-    def total(self, channels: int) -> Tensor:
-        """Return the sums of every channel, (channels, count)."""
-        return self.partial.sum(dim=1).flatten(0, 1)[:channels]
 
 
 def _spectra(given: Operands, first: int, pairs: int, signals: Tensor, dy: Tensor | None) -> Tensor:

@@ -60,7 +60,7 @@ def gradients(given: Operands, first: int, last: int, static: Tensor, dy: Tensor
 
     Returns:
         (channels, 2 + sides, B, L): da, the gradient of the conditioning sequence, c; (pairs, n, 2): the gradient of
-        h0, two channels a row; (channels, K): that of the spectral taps.
+        h0, two channels a row; (parts, channels, K): what programs give to that of the spectral taps.
     """
     p, n, batch, channels = given.p, given.n, given.batch, last - first
     steps, parts = _steps(given, channels)
@@ -84,7 +84,7 @@ def gradients(given: Operands, first: int, last: int, static: Tensor, dy: Tensor
         )  # fmt: skip
     rows = torch.einsum("dpk,ptk->dt", dstatic.sum(dim=0).unflatten(1, (2, -1)), both.float())
     rows = torch.nn.functional.pad(rows, (0, 0, 0, channels % 2)).unflatten(0, (-1, 2))
-    return grads, rows.transpose(1, 2).contiguous(), partial.sum(dim=0)
+    return grads, rows.transpose(1, 2).contiguous(), partial
 
 
 def tables(n: int, device: torch.device) -> Tensor:

@@ -127,7 +127,7 @@ def gradients(
         first, given.channels, batch, given.length, given.period, given.scale, *p.stride()[:2], *dy.stride()[:2],
         SIDES=given.sides, steps=steps, **_settings(given, shape),
     )  # fmt: skip
-    return grads, _static_gradients(n, dstatic, edges), partial.sum(dim=0)
+    return grads, _static_gradients(n, dstatic, edges), partial
 
 
 def serves_rows(n: int, rows: Tensor) -> bool:

@@ -185,7 +185,7 @@ def gradients(
     _write_times(shape, fields, row_scales, grads)
     in_time = scales.new_empty((channels, 1, 1, n))
     _write_times(shape, dstatic, dstatic_scales, in_time)
-    return grads, in_time.view(channels, n), partial.sum(dim=1)
+    return grads, in_time.view(channels, n), partial.transpose(0, 1)
 
 
 def _signals(given: Operands, first: int, channels: int, dy: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -38,13 +38,16 @@ def write_gated(given: Operands, first: int, pairs: int, c: Tensor, y: Tensor) -
 
 
 def streams_gradients(given: Operands, first: int, last: int, dy: Tensor, grads: Tensor, dp: Tensor) -> Tensor:
-    """Write a chunk's part of dp (B, 3 D, L) and return its channels' sums; ``grads`` as one kernel leaves them."""
+    """Write a chunk's part of dp (B, 3 D, L) from ``grads``, as one kernel leaves them.
+
+    Returns what its programs have summed, (channels, parts, 1, count).
+    """
     p, channels, octets = given.p, last - first, given.length // 8
     blocks = triton.cdiv(given.batch * octets, OCTETS)
     steps = max(1, min(64, channels * blocks // PROGRAMS))
     parts = triton.cdiv(blocks, steps)
     count = 3 * (given.taps + 1) + 3 + given.sides * given.taps
-    partial = grads.new_empty((channels, parts, count), dtype=torch.float32)
+    partial = grads.new_empty((channels, parts, 1, count), dtype=torch.float32)
     octet_grad_kernel[(channels, parts)](
         p, dy, given.offset, given.weight, given.bias, given.spatial, grads, given.address(given.pad), dp, partial,
         first, given.channels, given.batch, octets, given.period // 8,
@@ -52,4 +55,4 @@ def streams_gradients(given: Operands, first: int, last: int, dy: Tensor, grads:
         SIDES=given.sides, HAS_PAD=given.pad is not None, steps=steps, BLOCK=OCTETS, num_warps=OCTETS // 32,
         **given.time(),
     )  # fmt: skip
-    return partial.sum(dim=1)
+    return partial

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from orchid.ops.kernels import around_fft, dense, four_step, long, octet_passes
 from orchid.ops.kernels.operands import Operands
-from orchid.ops.kernels.static import StaticGradients, joined, static_of, static_spectra
+from orchid.ops.kernels.static import StaticGradients, static_of, static_spectra
+from orchid.ops.kernels.totals import LayerTotals
 
 # Elements (channels x batch x n) of a chunk, by the scratch that a path needs for them.
 ELEMENTS = {around_fft: 5 * 2**21, long: 3 * 2**23, dense: 5 * 2**23, four_step: 5 * 2**23}
@@ -51,27 +52,21 @@ def backward(given: Operands, dy: Tensor, kept: Kept) -> Gradients:
     du = p.new_empty(0) if u is None else by_channel(u, given.channels, u.shape[2])
     path = path_of(given, p, dy)
     step = _step(given, path)
-    static_grads, spectral_sums, stream_sums, u_sums = StaticGradients(given.kernel, step), [], [], []
+    static_grads, totals = StaticGradients(given.kernel, step), LayerTotals(given)
     signals = _scratch(given, 2 + sides) if path is around_fft else p.new_empty(0)
     for first, last in chunks(given.channels, step):
         static = _static(given, path, kept, first, last)
         if path is around_fft:
             grads, rows, spectral = around_fft.gradients(given, first, last, static, signals, dy)
-            stream_sums.append(around_fft.streams_gradients(given, first, last, dy, grads, dp))
+            sums = around_fft.streams_gradients(given, first, last, dy, grads, dp)
         else:
             grads, rows, spectral = path.gradients(given, first, last, static, dy)
-            stream_sums.append(octet_passes.streams_gradients(given, first, last, dy, grads, dp))
-        if u is not None:
-            u_sums.append(around_fft.context_gradients(given, first, last, grads, du))
-        spectral_sums.append(spectral)
+            sums = octet_passes.streams_gradients(given, first, last, dy, grads, dp)
+        u_sums = None if u is None else around_fft.context_gradients(given, first, last, grads, du)
+        totals.add(first, last, sums, u_sums, spectral)
         static_grads.add(first, last, rows)
         del grads, rows
-    doffset, dweight, dbias, dspatial = _parameter_grads(
-        given, joined(stream_sums), None if u is None else joined(u_sums)
-    )
-    dspectral = joined(spectral_sums)[: given.channels] if sides else torch.zeros_like(given.spectral)
-    dhidden, doutput, ddelta = static_grads.total()
-    return dp, du, doffset, dweight, dbias, dspatial, dspectral.to(given.spectral.dtype), dhidden, doutput, ddelta
+    return dp, du, *totals.all(), *static_grads.total()
 
 
 def path_of(given: Operands, p: Tensor, dy: Tensor | None = None) -> ModuleType:
@@ -154,21 +149,3 @@ def _scratch(given: Operands, rows: int) -> Tensor:
 def small_static(channels: int, n: int) -> bool:
     """Return whether the static kernel's spectrum is kept for the backward pass."""
     return channels * n <= SMALL
-
-
-def _parameter_grads(given: Operands, sums: Tensor, u_sums: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the gradients of offset, weight, bias and spatial from the sums of every channel."""
-    channels, taps, sides = given.channels, given.taps, given.sides
-    roles = sums[:, : 3 * (taps + 1)].unflatten(1, (3, taps + 1)).transpose(0, 1).reshape(3 * channels, taps + 1)
-    doffset = sums[:, 3 * (taps + 1) : 3 * (taps + 1) + 3].T.reshape(-1)
-    dspatial = sums[:, 3 * (taps + 1) + 3 :]
-    if u_sums is not None:
-        dspatial = u_sums[:, :-1]
-        doffset[:channels] += u_sums[:, -1]
-    dspatial = dspatial.reshape(channels, sides, taps).transpose(0, 1)
-    return (
-        doffset.to(given.offset.dtype),
-        roles[:, :-1].to(given.weight.dtype, memory_format=torch.contiguous_format, copy=True),
-        roles[:, -1].to(given.bias.dtype, copy=True),
-        dspatial.to(given.spatial.dtype, memory_format=torch.contiguous_format, copy=True),
-    )

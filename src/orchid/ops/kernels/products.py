@@ -61,8 +61,8 @@ def write_product_gradients(
 ) -> tuple[Tensor, Tensor]:
     """Write the spectra of da, of the conditioning sequences' gradients and, where ``out`` has a row for it, of c.
 
-    ``spectra`` (pairs, B, 2 + sides, n, 2) ends with that of dc. Returns the gradients of h0 in time (pairs, n, 2) and
-    of the spectral taps (2 pairs, K).
+    ``spectra`` (pairs, B, 2 + sides, n, 2) ends with that of dc. Returns the gradient of h0 in time (pairs, n, 2) and
+    what programs give to that of the spectral taps (parts, 2 pairs, K).
     """
     pairs, batch, rows, n, _ = spectra.shape
     sides, taps, bins = rows - 2, spectral.shape[1], block_of(n + 2, BIN_GRAD_BLOCK)
@@ -77,7 +77,7 @@ def write_product_gradients(
         num_warps=max(1, bins // 32),
     )  # fmt: skip
     in_time = inverse_complex_dft(dstatic.sum(dim=0) if groups > 1 else dstatic[0])
-    return in_time, partial.sum(dim=(0, 1)).flatten(0, 1)
+    return in_time, partial.view(groups * blocks, 2 * pairs, taps)
 
 
 def groups_of(batch: int, programs: int) -> int:

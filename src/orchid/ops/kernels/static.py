@@ -8,6 +8,7 @@ from torch import Tensor
 
 from orchid.ops.kernels.operands import Static
 from orchid.ops.kernels.static_kernel import static_grad_kernel, static_kernel
+from orchid.ops.kernels.totals import added_up
 from orchid.ops.transforms import complex_dft
 
 # Pairs of channels and lags a program takes at a time.
@@ -42,15 +43,18 @@ def static_of(given: Static, spectra: Tensor, first: int, last: int) -> Tensor:
 
 
 class StaticGradients:
-    """The gradients of hidden (n, W), output (D, W) and delta (D,), added up over chunks of ``step`` channels."""
+    """The gradients of hidden (n, W), output (D, W) and delta (D,), added up over chunks of ``step`` channels.
+
+    The first two are empty where the static kernel is kept, the third zero.
+    """
 
     def __init__(self, given: Static, step: int) -> None:
-        hidden, delta = given.hidden, given.delta
-        self._given, self._lags = given, triton.cdiv(given.n, LAG_BLOCK)
+        hidden, output, delta = given.hidden, given.output, given.delta
+        self._given, self._lags, self._begun = given, triton.cdiv(given.n, LAG_BLOCK), False
         self._splits = max(1, min(step // (2 * STATIC_PAIRS), PROGRAMS // self._lags))
         self._hidden = delta.new_empty(0) if hidden is None else hidden.new_empty((self._splits, *hidden.shape))
-        self._outputs: list[Tensor] = []
-        self._delta = (torch.zeros_like if hidden is None else torch.empty_like)(delta, dtype=torch.float32)
+        self._output = delta.new_empty(0) if output is None else torch.empty_like(output)
+        self._delta = torch.zeros_like(delta) if hidden is None else torch.empty_like(delta)
 
     def add(self, first: int, last: int, rows: Tensor) -> None:
         """Add what channels first ... last - 1 give.
@@ -66,22 +70,17 @@ class StaticGradients:
             rows, hidden, given.output, self._hidden, shares, self._delta,
             first, last, given.n, hidden.shape[1], *given.decay,
             steps=triton.cdiv(pairs, STATIC_PAIRS * self._splits),
-            COMPLEX=rows.ndim == 3, FIRST=not self._outputs, **_sizes(given, hidden),
+            COMPLEX=rows.ndim == 3, FIRST=not self._begun, **_sizes(given, hidden),
         )  # fmt: skip
-        self._outputs.append(shares.sum(dim=0))
+        self._begun = True
+        added_up(shares, self._output[first:last])
 
     def total(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the three gradients; the first two are empty where the static kernel is kept."""
-        delta, output = self._given.delta, self._given.output
-        if output is None:
-            return self._hidden, delta.new_empty(0), self._delta.to(delta.dtype)
-        hidden = self._hidden.sum(dim=0) if self._splits > 1 else self._hidden.squeeze(0)
-        return hidden, joined(self._outputs).to(output.dtype), self._delta.to(delta.dtype)
-
-
-def joined(parts: list[Tensor]) -> Tensor:
-    """Return what chunks of channels have given, one after another."""
-    return parts[0] if len(parts) == 1 else torch.cat(parts)
+        """Return the three gradients."""
+        hidden = self._hidden
+        if self._begun:
+            hidden = added_up(hidden, torch.empty_like(hidden[0])) if self._splits > 1 else hidden.squeeze(0)
+        return hidden, self._output, self._delta
 
 
 def _sizes(given: Static, hidden: Tensor) -> dict[str, Any]:

@@ -1,0 +1,84 @@
+"""The sine network's kernels, on a GPU or in Triton's interpreter: output and every gradient against float64."""
+
+import copy
+
+import pytest
+import torch
+from helpers import assert_close
+from kernel_checks import DEVICE
+
+from orchid import ImplicitFilter
+
+pytest.importorskip("triton", reason="needs Triton")
+from orchid.ops.kernels import sines as module
+from orchid.ops.kernels.sines import sines
+
+
+def results(network: ImplicitFilter, *, fused: bool) -> dict[str, torch.Tensor]:
+    """Return the hidden layer and the gradients of a fixed random sum of it."""
+    unit = network.decay()[0]
+    hidden = (
+        sines(list(network.weights), list(network.biases), network.frequency, n=network.max_length, unit=unit)
+        if fused
+        else network.hidden()
+    )
+    weight = torch.randn(hidden.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    inside = {name: p for name, p in network.named_parameters() if name != "output"}
+    grads = torch.autograd.grad((hidden * weight.to(hidden)).sum(), list(inside.values()))
+    return {"hidden": hidden, **dict(zip(inside, grads, strict=True))}
+
+
+def build(n: int, embedding: int = 5, width: int = 64, grid: float | None = None) -> ImplicitFilter:
+    torch.manual_seed(0)
+    network = ImplicitFilter(2, n, embedding=embedding, width=width, grid=grid)
+    torch.nn.init.normal_(network.frequency, 3.0, 0.5)
+    return network
+
+
+@pytest.mark.parametrize(
+    ("n", "embedding", "width", "grid"),
+    [(64, 5, 64, None), (37, 1, 20, 29.0), (1, 3, 16, None), (96, 33, 80, None), (40, 5, 200, 64.0)],
+    ids=str,
+)
+def test_output_and_every_gradient(n: int, embedding: int, width: int, grid: float | None) -> None:
+    """float32: an angle of 16 pi (embedding 33) is known to 3e-6, and the frequency multiplies its error twice."""
+    network = build(n, embedding, width, grid)
+    exact = results(copy.deepcopy(network).double(), fused=False)
+    ours = results(network.to(DEVICE), fused=True)
+    for name, expected in exact.items():
+        assert_close(name, ours[name].cpu(), expected.float(), 1e-5)
+
+
+def test_more_tiles_than_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program goes through several tiles of lags, the last of them past the end, and shares are added in turns."""
+    monkeypatch.setattr(module, "PARTS", 3)
+    monkeypatch.setattr(module, "PARTS_AT_ONCE", 2)
+    network = build(330, width=24)
+    exact = results(copy.deepcopy(network).double(), fused=False)
+    ours = results(network.to(DEVICE), fused=True)
+    for name, expected in exact.items():
+        assert_close(name, ours[name].cpu(), expected.float(), 1e-5)
+
+
+def test_parameters_in_half_precision() -> None:
+    """The grid and the products stay float32; gradients come in the parameters' type."""
+    network = build(48).bfloat16()
+    exact = results(copy.deepcopy(network).double(), fused=False)
+    ours = results(network.to(DEVICE), fused=True)
+    assert ours["hidden"].dtype == torch.float32
+    assert_close("hidden", ours["hidden"].cpu(), exact.pop("hidden").float(), 3e-6)
+    for name, expected in exact.items():
+        assert ours[name].dtype == torch.bfloat16
+        assert_close(name, ours[name].cpu().float(), expected.float(), 3e-3)
+
+
+def test_the_same_bits_every_time() -> None:
+    network = build(300).to(DEVICE)
+    first, second = results(network, fused=True), results(network, fused=True)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_operator() -> None:
+    network = build(40, width=16).to(DEVICE)
+    layers = [t for layer in zip(network.weights, network.biases, strict=True) for t in layer]
+    torch.library.opcheck(module._sines, (*layers, network.frequency, 40, 0.05))
