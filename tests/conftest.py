@@ -13,7 +13,11 @@ if not torch.cuda.is_available():
 
 @pytest.fixture(autouse=True, scope="session")
 def interpreter_like_a_gpu() -> Iterator[None]:
-    """Mend Triton's interpreter: round to bfloat16 to nearest (it cuts, twice as far off), count under NumPy 2.4."""
+    """Mend Triton's interpreter.
+
+    It rounds to bfloat16 to nearest (it cuts, twice as far off), multiplies bfloat16 numbers in products (it takes
+    their bits for whole numbers), and counts under NumPy 2.4.
+    """
     if torch.cuda.is_available() or importlib.util.find_spec("triton") is None:
         yield
         return
@@ -21,11 +25,21 @@ def interpreter_like_a_gpu() -> Iterator[None]:
     from triton.runtime import interpreter
 
     convert, patch = interpreter._convert_float, interpreter._patch_lang_tensor
+    dot = interpreter.InterpreterBuilder.create_dot
 
     def rounded(values: np.ndarray, source: object, target: object, mode: object) -> np.ndarray:
         if source == tl.float32 and target == tl.bfloat16:
             return torch.from_numpy(np.array(values)).bfloat16().view(torch.int16).numpy()
         return convert(values, source, target, mode)
+
+    def product(self: Any, a: Any, b: Any, *more: Any) -> Any:
+        a, b = (
+            interpreter.TensorHandle((x.data.astype(np.uint32) << 16).view(np.float32), tl.float32)
+            if x.dtype.scalar == tl.bfloat16
+            else x
+            for x in (a, b)
+        )
+        return dot(self, a, b, *more)
 
     def counting(tensor: type, scope: Any) -> None:
         patch(tensor, scope)
@@ -34,6 +48,7 @@ def interpreter_like_a_gpu() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as mend:
         mend.setattr(interpreter, "_convert_float", rounded)
         mend.setattr(interpreter, "_patch_lang_tensor", counting)
+        mend.setattr(interpreter.InterpreterBuilder, "create_dot", product)
         yield
 
 

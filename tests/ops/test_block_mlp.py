@@ -13,7 +13,7 @@ from orchid import OrchidBlock
 from orchid.nn.block_diagonal import MLP
 
 pytest.importorskip("triton", reason="needs Triton")
-from orchid.ops.kernels import block_mlp
+from orchid.ops.kernels import block_mlp, token_products
 from orchid.ops.kernels.launch import hooked
 
 KINDS = ["plain", "gated"]
@@ -21,9 +21,12 @@ KINDS = ["plain", "gated"]
 
 @pytest.fixture(autouse=True)
 def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(block_mlp, "ROWS", 4)
+    monkeypatch.setattr(block_mlp, "TILE", 64)
     monkeypatch.setattr(block_mlp, "COLUMNS", 16)
     monkeypatch.setattr(block_mlp, "PROGRAMS", 4)  # several tiles a program
+    monkeypatch.setattr(token_products, "TOKENS", 16)
+    monkeypatch.setattr(token_products, "LEAST", 1)
+    monkeypatch.setattr(token_products, "PROGRAMS", 8)
 
 
 def gradients(mlp: MLP, call: Callable[[Tensor], Tensor], x: Tensor) -> dict[str, Tensor]:
@@ -91,7 +94,7 @@ def test_many_tokens_are_on_the_axis_that_has_room_for_them(monkeypatch: pytest.
     grids = []
     spy = type("Spy", (), {"__getitem__": lambda self, grid: lambda *given, **more: grids.append(grid)})()
     monkeypatch.setattr(block_mlp, "activation_kernel", spy)
-    monkeypatch.setattr(block_mlp, "ROWS", 1)
+    monkeypatch.setattr(block_mlp, "TILE", 1)
     mlp = MLP(2, blocks=1, expansion=1)
     block_mlp.block_hidden(torch.zeros(70_000, 2), mlp.up.weight[None].detach(), mlp.up.bias.detach(), None, None)
     assert grids == [(70_000, 1, 1)]

@@ -31,13 +31,14 @@ def without_interpreter(script: str, folder: Path, *arguments: str) -> str:
         (
             "one-row",
             90,
-            {"four_step_kernel", "four_step_grad_kernel", "four_step_conv_grad_kernel", "octet_grad_kernel"},
+            {"four_step_kernel", "four_step_grad_kernel", "four_step_conv_grad_kernel", "octet_grad_kernel"}
+            | {"sine_layer_kernel", "sine_layer_grad_kernel", "sine_totals_kernel", "layer_totals_kernel"},
         ),
         ("rows-in-pairs", 80, {"four_step_kernel", "four_step_grad_kernel"}),
         ("masked", 90, {"four_step_kernel", "four_step_grad_kernel"}),
         ("long-rows", 90, {"long_signals_kernel", "long_mix_grad_kernel", "long_gate_kernel", "octet_grad_kernel"}),
         ("long-rows", 80, {"long_mix_kernel", "long_conditioning_grad_kernel", "long_times_kernel"}),
-        ("short-rows", 90, {"dense_kernel", "dense_grad_kernel", "dense_conditioning_grad_kernel"}),
+        ("short-rows", 90, {"dense_kernel", "dense_grad_kernel", "dense_static_grad_kernel", "added_up_kernel"}),
         ("around-the-fft", 90, {"mix_kernel", "mix_grad_kernel", "streams_grad_kernel", "add_rows_kernel"}),
         ("cross", 90, {"signals_kernel", "mix_kernel", "mix_grad_kernel"}),
     ],

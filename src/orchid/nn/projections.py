@@ -15,7 +15,9 @@ class LinearToChannels(nn.Linear):
 
         Not ``biased`` the bias is left to the reader: the fused kernels add it themselves.
         """
-        weight, bias, rows = self.weight, self.bias, x.flatten(0, 1).T
+        weight: Tensor = self.weight
+        bias: Tensor = self.bias
+        rows = x.flatten(0, 1).T
         if out_features is not None:  # a slice of everything would still cost a copy of its gradient
             weight, bias = weight[:out_features], bias[:out_features]
         y = torch.addmm(bias[:, None], weight, rows) if biased else weight @ rows

@@ -12,10 +12,12 @@ from torch import Tensor
 
 from orchid.ops.kernels.activation import activation_grad_kernel, activation_kernel
 from orchid.ops.kernels.launch import on_device_of
+from orchid.ops.kernels.token_products import token_products
+from orchid.ops.kernels.totals import added_up
 from orchid.ops.spectral_conv import full_precision
 
-# Rows and columns of a tile, and programs wanted in a launch that sums over rows.
-ROWS, COLUMNS, PROGRAMS = 8, 256, 2048
+# Numbers of a tile, its most columns, and programs wanted in a launch that sums over rows.
+TILE, COLUMNS, PROGRAMS = 2048, 256, 2048
 
 
 def block_hidden(x: Tensor, up: Tensor, up_bias: Tensor, gate: Tensor | None, gate_bias: Tensor | None) -> Tensor:
@@ -49,9 +51,10 @@ def _hidden(
         u = torch.bmm(by_token, up.transpose(1, 2))
         g = u.new_empty(0) if gate is None else torch.bmm(by_token, gate.transpose(1, 2))
         out, (blocks, size, width) = torch.empty_like(u), u.shape
-        activation_kernel[(triton.cdiv(size, ROWS), triton.cdiv(width, COLUMNS), blocks)](
+        tile = _tile(width)
+        activation_kernel[(triton.cdiv(size, tile["ROWS"]), triton.cdiv(width, tile["COLUMNS"]), blocks)](
             u, up_bias, g, up_bias if gate_bias is None else gate_bias, out, size, width,
-            GATED=gate is not None, ROWS=ROWS, COLUMNS=COLUMNS,
+            GATED=gate is not None, **tile,
         )  # fmt: skip
     return out, u, g
 
@@ -69,24 +72,26 @@ def _hidden_backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     blocks, size, width = u.shape
     du, dg, gated = torch.empty_like(u), torch.empty_like(g), gate is not None
-    columns, rows = triton.cdiv(width, COLUMNS), triton.cdiv(size, ROWS)
+    tile = _tile(width)
+    columns, rows = triton.cdiv(width, tile["COLUMNS"]), triton.cdiv(size, tile["ROWS"])
     steps = max(1, columns * rows * blocks // PROGRAMS)
     parts = triton.cdiv(rows, steps)
-    sums = u.new_empty((1 + gated, parts, blocks, width), dtype=torch.float32)
+    sums = u.new_empty((parts, blocks, width), dtype=torch.float32)
+    gate_sums = torch.empty_like(sums) if gated else sums
     with on_device_of(x), full_precision(x):
         activation_grad_kernel[(parts, columns, blocks)](
-            dy.contiguous(), u, up_bias, g, up_bias if gate_bias is None else gate_bias, du, dg, sums[0], sums[-1],
-            size, width, steps, GATED=gated, ROWS=ROWS, COLUMNS=COLUMNS,
+            dy.contiguous(), u, up_bias, g, up_bias if gate_bias is None else gate_bias, du, dg, sums, gate_sums,
+            size, width, steps, GATED=gated, **tile,
         )  # fmt: skip
         dx = torch.empty_like(x)
         torch.bmm(du, up, out=_columns(dx, blocks))
         by_token = _columns(x, blocks)
-        dup, dgate = torch.bmm(du.transpose(1, 2), by_token), g.new_empty(0)
+        dup, dup_bias = token_products(du, by_token), added_up(sums, torch.empty_like(up_bias))
+        dgate, dgate_bias = g.new_empty(0), up_bias.new_empty(0)
         if gate is not None:
             _columns(dx, blocks).baddbmm_(dg, gate)
-            dgate = torch.bmm(dg.transpose(1, 2), by_token)
-        biases = sums.sum(dim=1).flatten(1).to(up_bias.dtype)
-    return dx, dup, biases[0].clone(), dgate, biases[1].clone() if gated else biases.new_empty(0)
+            dgate, dgate_bias = token_products(dg, by_token), added_up(gate_sums, torch.empty_like(up_bias))
+    return dx, dup, dup_bias, dgate, dgate_bias
 
 
 @_hidden_backward.register_fake
@@ -131,7 +136,7 @@ def _from_blocks_backward(dy: Tensor, hidden: Tensor, down: Tensor, bias: Tensor
         # first: a kernel makes the context that cuBLAS misses in a fresh autograd thread
         dbias = dy.sum(dim=0, dtype=torch.float32).to(bias.dtype)
         by_token = _columns(dy.contiguous(), down.shape[0])
-        return torch.bmm(by_token, down), torch.bmm(by_token.transpose(1, 2), hidden), dbias
+        return torch.bmm(by_token, down), token_products(by_token, hidden), dbias
 
 
 @_from_blocks_backward.register_fake
@@ -154,3 +159,9 @@ _from_blocks.register_autograd(_back_from_blocks, setup_context=_keep_from_block
 def _columns(x: Tensor, blocks: int) -> Tensor:
     """Return the blocks of columns of (T, D) as (blocks, T, D / blocks), in place."""
     return x.unflatten(1, (blocks, -1)).transpose(0, 1)
+
+
+def _tile(width: int) -> dict[str, int]:
+    """Return rows and columns of a tile of a hidden layer so wide."""
+    columns = min(COLUMNS, triton.next_power_of_2(width))
+    return {"ROWS": max(1, TILE // columns), "COLUMNS": columns}

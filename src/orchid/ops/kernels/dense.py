@@ -6,7 +6,11 @@ import torch
 import triton
 from torch import Tensor
 
-from orchid.ops.kernels.dense_gradients import dense_conditioning_grad_kernel, dense_grad_kernel
+from orchid.ops.kernels.dense_gradients import (
+    dense_conditioning_grad_kernel,
+    dense_grad_kernel,
+    dense_static_grad_kernel,
+)
 from orchid.ops.kernels.dense_kernels import dense_kernel
 from orchid.ops.kernels.launch import shared_memory
 from orchid.ops.kernels.operands import Operands
@@ -18,6 +22,8 @@ SHARED = {64: 48 << 10, 128: 144 << 10}
 BLOCK = 64
 # Samples of a tile: the rows of a tensor core's product.
 ROWS = 64
+# Channels a program takes of the static kernel's gradient: the least rows of such a product.
+CHANNELS = 16
 # Fewer samples than this leave most of a tile empty.
 LEAST_BATCH = 24
 # Programs wanted in a launch.
@@ -59,8 +65,8 @@ def gradients(given: Operands, first: int, last: int, static: Tensor, dy: Tensor
     """Return what a chunk of channels, from first to last - 1, gives to the gradients.
 
     Returns:
-        (channels, 2 + sides, B, L): da, the gradient of the conditioning sequence, c; (pairs, n, 2): the gradient of
-        h0, two channels a row; (parts, channels, K): what programs give to that of the spectral taps.
+        (channels, 2 + sides, B, L): da, the gradient of the conditioning sequence, c; (channels, n): that of h0;
+        (parts, channels, K): what programs give to that of the spectral taps.
     """
     p, n, batch, channels = given.p, given.n, given.batch, last - first
     steps, parts = _steps(given, channels)
@@ -82,9 +88,11 @@ def gradients(given: Operands, first: int, last: int, static: Tensor, dy: Tensor
             first, given.channels, batch, given.length, given.period, given.scale, *p.stride()[:2],
             steps=steps, **settings,
         )  # fmt: skip
-    rows = torch.einsum("dpk,ptk->dt", dstatic.sum(dim=0).unflatten(1, (2, -1)), both.float())
-    rows = torch.nn.functional.pad(rows, (0, 0, 0, channels % 2)).unflatten(0, (-1, 2))
-    return grads, rows.transpose(1, 2).contiguous(), partial
+    rows = dstatic.new_empty((channels, n))
+    dense_static_grad_kernel[(triton.cdiv(channels, CHANNELS),)](
+        dstatic, both, rows, channels, parts * steps, N=n, CHANNELS=CHANNELS
+    )
+    return grads, rows, partial
 
 
 def tables(n: int, device: torch.device) -> Tensor:

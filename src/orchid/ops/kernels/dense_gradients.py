@@ -196,3 +196,25 @@ def dense_conditioning_grad_kernel(
         _put(target, dg, factor * (total * scale), here & (t < length))
     for j in tl.static_range(K):
         tl.store(partial + (part * tl.num_programs(0) + own) * K + j, sums[j])
+
+
+@triton.jit(do_not_specialize=["channels", "tiles"])
+def dense_static_grad_kernel(
+    dstatic, tables, rows, channels, tiles, N: tl.constexpr, CHANNELS: tl.constexpr
+):  # fmt: skip
+    """Write the gradient of h0 in time, (channels, n), from what tiles of samples give to that of h0_f.
+
+    The tables' float16 is TF32 as it stands; what is summed takes more than one term.
+    """
+    H: tl.constexpr = N // 2
+    own, k = tl.program_id(0) * CHANNELS + tl.arange(0, CHANNELS)[:, None], tl.arange(0, H)
+    t, there = tl.arange(0, N), own < channels
+    total = tl.zeros((CHANNELS, N), tl.float32)
+    for part in tl.static_range(2):
+        given = tl.zeros((CHANNELS, H), tl.float32)
+        for tile in range(tiles):
+            place = (tile * channels + own) * N + part * H + k[None, :]
+            given += tl.load(dstatic + place, mask=there, other=0.0)
+        waves = tl.load(tables + (part * N + t[None, :]) * H + k[:, None]).to(tl.float32)
+        total += tl.dot(given, waves, input_precision="tf32x3")
+    tl.store(rows + own * N + t[None, :], total, mask=there)

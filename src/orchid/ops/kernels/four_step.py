@@ -114,7 +114,10 @@ def write(given: Operands, first: int, last: int, static: tuple[Tensor, Tensor],
 def gradients(
     given: Operands, first: int, last: int, static: tuple[Tensor, Tensor], dy: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return what a chunk of channels, from first to last - 1, gives to the gradients: see ``dense.gradients``."""
+    """Return what a chunk of channels, from first to last - 1, gives to the gradients: see ``dense.gradients``.
+
+    The gradient of h0 is that of two channels a row, (pairs, n, 2).
+    """
     p, n, batch, channels, shape = given.p, given.n, given.batch, last - first, SHAPES[given.n]
     steps, parts = _steps(batch, channels, shape)
     rows, most = static

@@ -159,10 +159,7 @@ def write(given: Operands, first: int, last: int, static: tuple[Tensor, Tensor],
 def gradients(
     given: Operands, first: int, last: int, static: tuple[Tensor, Tensor], dy: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return what a chunk of channels, from first to last - 1, gives to the gradients: see ``dense.gradients``.
-
-    The gradient of h0 is (channels, n).
-    """
+    """Return what a chunk of channels, from first to last - 1, gives to the gradients: see ``dense.gradients``."""
     p, n, batch, channels, sides, shape = given.p, given.n, given.batch, last - first, given.sides, SHAPES[given.n]
     tables, count = _tables(shape, p.device), shape.r // 2 + 1
     fields, scales = _signals(given, first, channels, dy)
