@@ -38,7 +38,7 @@ def reference(mixer: OrchidMixer2d, x: Tensor) -> Tensor:
     """Return the mixer's output by its definition, with sums in place of transforms and of convolutions."""
     height, width, bins = mixer.height, mixer.width, mixer.width // 2 + 1
     wave, root = waves(height, width), (height * width) ** 0.5
-    projected = mixer.in_proj(x).permute(0, 3, 1, 2)
+    projected = torch.einsum("oi,bhwi->bohw", mixer.in_proj.weight, x) + mixer.in_proj.bias[:, None, None]
     short = convolved(projected, mixer.short_weight) + mixer.short_bias[:, None, None]
     v, s1, s2 = short.chunk(3, dim=1)
     h_f = torch.einsum("klst,dst->dkl", wave, mixer.filter().to(wave.dtype)) + mixer.delta[:, None, None]
@@ -63,7 +63,7 @@ def reference(mixer: OrchidMixer2d, x: Tensor) -> Tensor:
     a, y = s1 * v, torch.zeros_like(v)
     for s, t in itertools.product(range(height), range(width)):
         y = y + kernel[:, :, s, t, None, None] * a.roll((s, t), (2, 3))
-    return mixer.out_proj((s2 * y).permute(0, 2, 3, 1))
+    return torch.einsum("oi,bihw->bhwo", mixer.out_proj.weight, s2 * y) + mixer.out_proj.bias
 
 
 @pytest.mark.parametrize("conditioning", ["phase", "cross", "static"])
@@ -89,7 +89,7 @@ def test_shifts_of_either_axis_pass_through(shift: tuple[int, int], conditioning
 
 def test_the_kernel_follows_the_image() -> None:
     mixer, x = build(4, 4), torch.randn(2, 4, 4, 3, dtype=torch.float64)
-    spectra = mixer.spectrum(mixer.in_proj(x).permute(0, 3, 1, 2)[:, :3])
+    spectra = mixer.spectrum(mixer.in_proj(x.flatten(1, 2))[:, :3].unflatten(2, (4, 4)))
     assert relative_error(spectra[0], spectra[1]) > 0.05
 
 

@@ -8,20 +8,21 @@ from helpers import assert_close
 from kernel_checks import DEVICE
 
 from orchid import ImplicitFilter
+from orchid.nn.implicit_filter2d import ImplicitFilter2d
 
 pytest.importorskip("triton", reason="needs Triton")
 from orchid.ops.kernels import sines as module
 from orchid.ops.kernels.sines import sines
 
 
-def results(network: ImplicitFilter, *, fused: bool) -> dict[str, torch.Tensor]:
+def results(network: ImplicitFilter | ImplicitFilter2d, *, fused: bool) -> dict[str, torch.Tensor]:
     """Return the hidden layer and the gradients of a fixed random sum of it."""
-    unit = network.decay()[0]
-    hidden = (
-        sines(list(network.weights), list(network.biases), network.frequency, n=network.max_length, unit=unit)
-        if fused
-        else network.hidden()
-    )
+    if isinstance(network, ImplicitFilter2d):
+        lags = [network.rows, network.columns]
+        units = [2 / size for size in lags]
+    else:
+        lags, units = [network.max_length], [network.decay()[0]]
+    hidden = sines(network.weights, network.biases, network.frequency, lags, units) if fused else network.hidden()
     weight = torch.randn(hidden.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     inside = {name: p for name, p in network.named_parameters() if name != "output"}
     grads = torch.autograd.grad((hidden * weight.to(hidden)).sum(), list(inside.values()))
@@ -43,6 +44,16 @@ def build(n: int, embedding: int = 5, width: int = 64, grid: float | None = None
 def test_output_and_every_gradient(n: int, embedding: int, width: int, grid: float | None) -> None:
     """float32: an angle of 16 pi (embedding 33) is known to 3e-6, and the frequency multiplies its error twice."""
     network = build(n, embedding, width, grid)
+    exact = results(copy.deepcopy(network).double(), fused=False)
+    ours = results(network.to(DEVICE), fused=True)
+    for name, expected in exact.items():
+        assert_close(name, ours[name].cpu(), expected.float(), 1e-5)
+
+
+@pytest.mark.parametrize(("rows", "columns", "embedding"), [(8, 8, 5), (5, 9, 3), (1, 6, 1)], ids=str)
+def test_lags_of_a_torus(rows: int, columns: int, embedding: int) -> None:
+    torch.manual_seed(0)
+    network = ImplicitFilter2d(2, rows, columns, embedding=embedding, width=20)
     exact = results(copy.deepcopy(network).double(), fused=False)
     ours = results(network.to(DEVICE), fused=True)
     for name, expected in exact.items():
@@ -81,4 +92,4 @@ def test_the_same_bits_every_time() -> None:
 def test_operator() -> None:
     network = build(40, width=16).to(DEVICE)
     layers = [t for layer in zip(network.weights, network.biases, strict=True) for t in layer]
-    torch.library.opcheck(module._sines, (*layers, network.frequency, 40, 0.05))
+    torch.library.opcheck(module._sines, (*layers, network.frequency, [40], [0.05]))

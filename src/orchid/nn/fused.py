@@ -1,11 +1,12 @@
 """The layer's fused path: which settings and inputs the kernels serve, and the call."""
 
 import logging
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from orchid.nn.conditioning import CrossConditioning, PhaseConditioning
 from orchid.nn.data_dependent_conv import DataDependentConv
@@ -19,6 +20,7 @@ BACKENDS = ("auto", "torch", "triton")
 KERNEL_SIZES = (3, 5)
 # The static kernel's products hold a row of this many numbers in shared memory.
 WIDEST_FILTER = 256
+MISSING = "Triton is not installed (pip install 'orchid-torch[kernels]')"
 logger = logging.getLogger("orchid")
 
 
@@ -40,9 +42,7 @@ def settings_obstacle(mixer: "OrchidMixer") -> str | None:
         return f"max_length={mixer.max_length} is shorter than kernel_size={mixer.kernel_size}"
     if mixer.filter_width > WIDEST_FILTER:
         return f"the kernels have filter_width to {WIDEST_FILTER}, not {mixer.filter_width}"
-    if not TRITON:
-        return "Triton is not installed (pip install 'orchid-torch[kernels]')"
-    return None
+    return None if TRITON else MISSING
 
 
 def input_obstacle(x: Tensor, backend: str, interpreted: bool) -> str | None:
@@ -55,10 +55,34 @@ def input_obstacle(x: Tensor, backend: str, interpreted: bool) -> str | None:
     return None
 
 
-def surroundings_obstacle(mixer: "OrchidMixer") -> str | None:
+def image_settings_obstacle(kernel_size: int) -> str | None:
+    """Return why the kernels do not serve a layer of images of these settings, or None."""
+    if kernel_size not in KERNEL_SIZES:
+        return f"the kernels have kernel_size 3 or 5, not {kernel_size}"
+    return None if TRITON else MISSING
+
+
+def takes_kernels(
+    backend: str, obstacle: str | None, x: Tensor, inside: Callable[[], Iterable[nn.Module]], *, interpreted: bool
+) -> bool:
+    """Return whether the kernels take this input; asked for by name they must.
+
+    ``obstacle`` is why they do not serve the layer's settings, ``inside`` returns the modules they would pass by.
+    """
+    if backend == "torch":
+        return False
+    obstacle = obstacle or input_obstacle(x, backend, interpreted)
+    if obstacle is None and not torch.compiler.is_compiling():
+        obstacle = surroundings_obstacle(inside())
+    if obstacle is not None and backend == "triton":
+        raise ValueError(f"backend='triton' cannot serve: {obstacle}; use 'auto' or 'torch'")
+    if obstacle is not None and x.is_cuda and not torch.compiler.is_compiling():
+        log_once(obstacle)
+    return obstacle is None
+
+
+def surroundings_obstacle(inside: Iterable[nn.Module]) -> str | None:
     """Return why the kernels would change what surrounds the layer, or None; asked at every call not compiled."""
-    residual = () if mixer.residual_conv is None else mixer.residual_conv.modules()
-    inside = (mixer.in_proj, mixer.short_conv, *mixer.stages.modules(), *residual)
     if any(map(hooked, inside)):
         return "a module inside the layer has hooks, which the kernels would pass by"
     if transformed():
@@ -142,4 +166,4 @@ def _hidden(network: ImplicitFilter) -> Tensor:
     from orchid.ops.kernels.sines import sines
 
     unit, *_ = network.decay()
-    return sines(list(network.weights), list(network.biases), network.frequency, n=network.max_length, unit=unit)
+    return sines(network.weights, network.biases, network.frequency, [network.max_length], [unit])

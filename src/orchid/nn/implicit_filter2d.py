@@ -32,13 +32,20 @@ class ImplicitFilter2d(SineNetwork):
         self.rows, self.columns = check_at_least("rows", rows, 1), check_at_least("columns", columns, 1)
         self.embedding = embedding
 
-    def forward(self) -> Tensor:
-        """Return h0 (D, H, W), at least float32."""
+    def forward(self, hidden: Tensor | None = None) -> Tensor:
+        """Return h0 (D, H, W), at least float32; ``hidden`` is what the kernels have made of the network."""
         output, shape = at_least_float32(self.output), (self.rows, self.columns)
         with full_precision(output):
             down, across = (self.signed_lags(n, n) for n in shape)
-            parts = (embedded(down, self.embedding)[:, None], embedded(across, self.embedding)[None])
-            z = torch.cat([part.expand(*shape, -1) for part in parts], dim=-1).flatten(0, 1)
             distance = torch.sqrt(down.square()[:, None] + across.square())
             decay = torch.exp(distance * (-FALL / self.spans()[:, None, None]))
-            return (output / math.sqrt(math.prod(shape)) @ self.sines(z).T).unflatten(1, shape) * decay
+            hidden = self.hidden() if hidden is None else hidden
+            return (output / math.sqrt(math.prod(shape)) @ hidden.T).unflatten(1, shape) * decay
+
+    def hidden(self) -> Tensor:
+        """Return the network before its output, (H W, width)."""
+        shape = (self.rows, self.columns)
+        with full_precision(self.output):
+            down, across = (self.signed_lags(n, n) for n in shape)
+            parts = (embedded(down, self.embedding)[:, None], embedded(across, self.embedding)[None])
+            return self.sines(torch.cat([part.expand(*shape, -1) for part in parts], dim=-1).flatten(0, 1))

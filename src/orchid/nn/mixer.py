@@ -12,10 +12,8 @@ from orchid.nn.fused import (
     BACKENDS,
     fused_convolution,
     fused_residual,
-    input_obstacle,
-    log_once,
     settings_obstacle,
-    surroundings_obstacle,
+    takes_kernels,
 )
 from orchid.nn.implicit_filter import StaticKernel
 from orchid.nn.projections import LinearFromChannels, LinearToChannels
@@ -222,16 +220,12 @@ class OrchidMixer(nn.Module):
 
     def _fused(self, x: Tensor) -> bool:
         """Return whether the fused kernels take this input; asked for by name they must."""
-        if self.backend == "torch":
-            return False
-        obstacle = self._obstacle or input_obstacle(x, self.backend, self._interpreted)
-        if obstacle is None and not torch.compiler.is_compiling():
-            obstacle = surroundings_obstacle(self)
-        if obstacle is not None and self.backend == "triton":
-            raise ValueError(f"backend='triton' cannot serve: {obstacle}; use 'auto' or 'torch'")
-        if obstacle is not None and x.is_cuda and not torch.compiler.is_compiling():
-            log_once(obstacle)
-        return obstacle is None
+        return takes_kernels(self.backend, self._obstacle, x, self._inside, interpreted=self._interpreted)
+
+    def _inside(self) -> tuple[nn.Module, ...]:
+        """Return the modules that the kernels take the place of."""
+        residual = () if self.residual_conv is None else self.residual_conv.modules()
+        return self.in_proj, self.short_conv, *self.stages.modules(), *residual
 
     def freeze(self) -> Self:
         """Stop training the layer, keep what depends on its parameters alone, and return it: for prediction.

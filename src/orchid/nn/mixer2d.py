@@ -4,9 +4,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from orchid.nn.fused import BACKENDS, image_settings_obstacle, takes_kernels
 from orchid.nn.implicit_filter2d import ImplicitFilter2d
+from orchid.nn.projections import LinearFromChannels, LinearToChannels
 from orchid.nn.short_conv import unit_gain_
 from orchid.ops.checks import check_at_least, check_choice, check_fraction, check_odd
+from orchid.ops.kernels.launch import interpreter_on
 from orchid.ops.spectral_conv import at_least_float32, full_precision
 from orchid.ops.transforms import dft2, inverse_dft2
 
@@ -62,6 +65,8 @@ class OrchidMixer2d(nn.Module):
         filter_embedding: of the implicit filter, a lag of one axis.
         filter_width: of the implicit filter.
         dropout: of the output.
+        backend: "torch", "triton" (GPU kernels around the FFT, an error where they do not serve) or "auto" (the
+            kernels on a CUDA device where they serve, else torch).
 
     Shape:
         x (B, H, W, D) -> (B, H, W, D).
@@ -82,6 +87,7 @@ class OrchidMixer2d(nn.Module):
         filter_embedding: int = 5,
         filter_width: int = 64,
         dropout: float = 0.0,
+        backend: str = "auto",
     ) -> None:
         super().__init__()
         self.d_model = check_at_least("d_model", d_model, 1)
@@ -90,7 +96,7 @@ class OrchidMixer2d(nn.Module):
         if check_odd("kernel_size", kernel_size) > 2 * min(height, width) + 1:
             raise ValueError(f"kernel_size={kernel_size} reaches around images of {height} x {width}")
         sides = SIDES[conditioning]
-        self.in_proj, self.out_proj = nn.Linear(d_model, 3 * d_model), nn.Linear(d_model, d_model)
+        self.in_proj, self.out_proj = LinearToChannels(d_model, 3 * d_model), LinearFromChannels(d_model, d_model)
         self.short_weight = nn.Parameter(torch.empty(3 * d_model, kernel_size, kernel_size))
         self.short_bias = nn.Parameter(torch.zeros(3 * d_model))
         self.spatial = nn.Parameter(torch.empty(sides, d_model, kernel_size, kernel_size))
@@ -98,6 +104,10 @@ class OrchidMixer2d(nn.Module):
         self.filter = ImplicitFilter2d(d_model, height, width, embedding=filter_embedding, width=filter_width)
         self.delta = nn.Parameter(torch.empty(d_model))
         self.dropout = nn.Dropout(check_fraction("dropout", dropout))
+        self.backend = check_choice("backend", backend, BACKENDS)
+        self._obstacle = image_settings_obstacle(kernel_size)
+        if backend == "triton" and self._obstacle is not None:
+            raise ValueError(f"backend='triton' cannot serve: {self._obstacle}; use 'auto' or 'torch'")
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -113,17 +123,45 @@ class OrchidMixer2d(nn.Module):
         expected = (self.height, self.width, self.d_model)
         if x.dim() != 4 or x.shape[1:] != expected:
             raise ValueError(f"x has shape {tuple(x.shape)}; expected (batch, {', '.join(map(str, expected))})")
-        projected = self.in_proj(x).permute(0, 3, 1, 2)
+        fused = takes_kernels(self.backend, self._obstacle, x, self._inside, interpreted=interpreter_on())
+        projected = self.in_proj(x.flatten(1, 2), biased=not fused)
+        y = self._fused_mix(projected) if fused else self._mix(projected.unflatten(2, (self.height, self.width)))
+        return self.dropout(self.out_proj(y).unflatten(1, (self.height, self.width)))
+
+    def _inside(self) -> tuple[nn.Module, ...]:
+        """Return the modules that the kernels take the place of."""
+        return (self.in_proj,)
+
+    def _fused_mix(self, projected: Tensor) -> Tensor:
+        """Return what stands between the projections, (B, D, H W), of streams (B, 3 D, H W) without their bias."""
+        from orchid.ops.kernels.images import fused_image_mix
+        from orchid.ops.kernels.sines import sines
+
+        network, shape = self.filter, [self.height, self.width]
+        hidden = sines(network.weights, network.biases, network.frequency, shape, [2 / size for size in shape])
+        with full_precision(projected):
+            static = self.static_spectrum(hidden)
+        return fused_image_mix(
+            projected, self.in_proj.bias, self.short_weight, self.short_bias, self.spatial, self.spectral, static,
+            (self.height, self.width),
+        )  # fmt: skip
+
+    def _mix(self, projected: Tensor) -> Tensor:
+        """Return the same, of streams (B, 3 D, H, W)."""
         v, s1, s2 = depthwise_conv2d(projected, self.short_weight, self.short_bias).chunk(3, dim=1)
         u = projected[:, : self.d_model]
-        with full_precision(x):
+        with full_precision(projected):
             a_f = dft2(at_least_float32(s1 * v))
             y = inverse_dft2(self.spectrum(u) * a_f, (self.height, self.width)).to(s2.dtype)
-        return self.dropout(self.out_proj((s2 * y).permute(0, 2, 3, 1)))
+        return (s2 * y).flatten(2)
+
+    def static_spectrum(self, hidden: Tensor | None = None) -> Tensor:
+        """Return h0_f, (D, H, W / 2 + 1); ``hidden`` as the filter takes it."""
+        return dft2(self.filter(hidden), norm="backward") + at_least_float32(self.delta)[:, None, None]
 
     def spectrum(self, u: Tensor) -> Tensor:
         """Return h_f, (B, D, H, W / 2 + 1) conditioned on the projected u (B, D, H, W), (D, ...) where static."""
-        h0_f = dft2(self.filter(), norm="backward") + at_least_float32(self.delta)[:, None, None]
+        h0_f = self.static_spectrum()
         if self.conditioning == "static":
             return h0_f
         taps = at_least_float32(self.spectral)

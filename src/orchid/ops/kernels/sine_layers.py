@@ -2,8 +2,9 @@
 
 z_0 = PosEmb(lag),  x_i = f (W_i z_(i-1) + b_i),  z_i = sin(x_i),  i = 1, 2, 3, with one vector of frequencies f.
 
-x_1 is a handful of products a lag: it is computed wherever it is read. Products take three TF32 terms, float32 but for
-the last bits: an error of x is one of phase, which the frequency multiplies.
+Lags are those of a circle, or of a torus, row by row, with the embeddings of both axes side by side. x_1 is a handful
+of products a lag: it is computed wherever it is read. Products take three TF32 terms, float32 but for the last bits: an
+error of x is one of phase, which the frequency multiplies.
 """
 
 import triton
@@ -15,14 +16,31 @@ PI = tl.constexpr(3.141592653589793)
 
 
 @triton.jit
-def _embedded(t, n, unit, EMBEDDING: tl.constexpr, COLUMNS: tl.constexpr):
-    """Return PosEmb of lags t, (tau, cos(pi e tau), sin(pi e tau)), zeros beyond it: (ROWS, COLUMNS)."""
-    HALF: tl.constexpr = EMBEDDING // 2
+def _signed(t, n, unit):
+    """Return lags of a circle of n in half grids, (ROWS, 1)."""
+    return (tl.where(t < n - n // 2, t, t - n).to(tl.float32) * unit)[:, None]
+
+
+@triton.jit
+def _embedded(
+    t, down, unit, across, across_unit, AXES: tl.constexpr, EMBEDDING: tl.constexpr, COLUMNS: tl.constexpr
+):  # fmt: skip
+    """Return PosEmb of lags t, (tau, cos(pi e tau), sin(pi e tau)) of each axis, zeros beyond: (ROWS, COLUMNS).
+
+    There are ``down`` rows of lags, and with two AXES ``across`` in a row; units are in half grids.
+    """
+    OWN: tl.constexpr = EMBEDDING // AXES
+    HALF: tl.constexpr = OWN // 2
     e = tl.arange(0, COLUMNS)[None, :]
-    tau = (tl.where(t < n - n // 2, t, t - n).to(tl.float32) * unit)[:, None]
+    inside = e < EMBEDDING
+    if AXES == 1:
+        tau = _signed(t, down, unit)
+    else:
+        tau = tl.where(e < OWN, _signed(t // across, down, unit), _signed(t % across, across, across_unit))
+        e = tl.where(e < OWN, e, e - OWN)
     angle = tau * (tl.where(e > HALF, e - HALF, e).to(tl.float32) * PI)
     wave = tl.where(e > HALF, sine(angle), cosine(angle))
-    return tl.where(e < EMBEDDING, tl.where(e == 0, tau, wave), 0.0)
+    return tl.where(inside, tl.where(e == 0, tau, wave), 0.0)
 
 
 @triton.jit
@@ -40,15 +58,17 @@ def _tile(x, t, w, n, width):
 
 @triton.jit
 def _before(
-    x, weight, bias, frequency, t, w, n, unit, width,
-    SECOND: tl.constexpr, EMBEDDING: tl.constexpr, COLUMNS: tl.constexpr,
+    x, weight, bias, frequency, t, w, n, down, unit, across, across_unit, width,
+    SECOND: tl.constexpr, AXES: tl.constexpr, EMBEDDING: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """Return columns w of what a layer's input is the sine of: stored, or, for the SECOND layer, computed."""
     if SECOND:
         e = tl.arange(0, COLUMNS)[:, None]
         inside = (w < width)[None, :] & (e < EMBEDDING)
         taps = tl.load(weight + w[None, :] * EMBEDDING + e, mask=inside, other=0.0).to(tl.float32)
-        sums = tl.dot(_embedded(t, n, unit, EMBEDDING, COLUMNS), taps, input_precision="tf32x3")
+        sums = tl.dot(
+            _embedded(t, down, unit, across, across_unit, AXES, EMBEDDING, COLUMNS), taps, input_precision="tf32x3"
+        )
         return _columns(frequency, w, width) * (sums + _columns(bias, w, width))
     else:
         return _tile(x, t, w, n, width)
@@ -56,8 +76,8 @@ def _before(
 
 @triton.jit
 def sine_layer_kernel(
-    before, first_weight, first_bias, weight, bias, frequency, x, z, n, unit, width,
-    SECOND: tl.constexpr, LAST: tl.constexpr, EMBEDDING: tl.constexpr, COLUMNS: tl.constexpr,
+    before, first_weight, first_bias, weight, bias, frequency, x, z, n, down, unit, across, across_unit, width,
+    SECOND: tl.constexpr, LAST: tl.constexpr, AXES: tl.constexpr, EMBEDDING: tl.constexpr, COLUMNS: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Write x_i (n, W) from x_(i-1), the SECOND layer's from lags; z_i too where the layer is the LAST."""
@@ -66,7 +86,8 @@ def sine_layer_kernel(
     for first in range(0, width, BLOCK):
         k = first + tl.arange(0, BLOCK)
         given = _before(
-            before, first_weight, first_bias, frequency, t, k, n, unit, width, SECOND, EMBEDDING, COLUMNS
+            before, first_weight, first_bias, frequency, t, k, n, down, unit, across, across_unit, width,
+            SECOND, AXES, EMBEDDING, COLUMNS,
         )  # fmt: skip
         inside = (k < width)[:, None] & (w < width)[None, :]
         taps = tl.load(weight + w[None, :] * width + k[:, None], mask=inside, other=0.0).to(tl.float32)
@@ -80,8 +101,9 @@ def sine_layer_kernel(
 
 @triton.jit(do_not_specialize=["steps"])
 def sine_layer_grad_kernel(
-    grad, x, before, first_weight, first_bias, weight, frequency, dbefore, shares, n, unit, width, steps,
-    SECOND: tl.constexpr, LAST: tl.constexpr, EMBEDDING: tl.constexpr, COLUMNS: tl.constexpr,
+    grad, x, before, first_weight, first_bias, weight, frequency, dbefore, shares,
+    n, down, unit, across, across_unit, width, steps,
+    SECOND: tl.constexpr, LAST: tl.constexpr, AXES: tl.constexpr, EMBEDDING: tl.constexpr, COLUMNS: tl.constexpr,
     ROWS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Write dx_(i-1) (n, W) from dx_i, the LAST layer's from dz_i; and what a program's lags give to the parameters.
@@ -104,13 +126,14 @@ def sine_layer_grad_kernel(
         if LAST:
             dx *= cosine(_tile(x, t, w, n, width))
         given = _before(
-            before, first_weight, first_bias, frequency, t, k, n, unit, width, SECOND, EMBEDDING, COLUMNS
+            before, first_weight, first_bias, frequency, t, k, n, down, unit, across, across_unit, width,
+            SECOND, AXES, EMBEDDING, COLUMNS,
         )  # fmt: skip
         total += tl.dot(tl.trans(dx), sine(given), input_precision="tf32x3")
         sums += tl.sum(dx, axis=0)
         dgiven = tl.dot(dx, taps, input_precision="tf32x3") * cosine(given)
         if SECOND:
-            lags = _embedded(t, n, unit, EMBEDDING, COLUMNS)
+            lags = _embedded(t, down, unit, across, across_unit, AXES, EMBEDDING, COLUMNS)
             first_total += tl.dot(tl.trans(dgiven), lags, input_precision="tf32x3")
             first_sums += tl.sum(dgiven, axis=0)
         else:
