@@ -10,7 +10,8 @@ from kernel_checks import DEVICE, assert_at_most_twice_as_far_off, build
 from orchid import OrchidMixer
 
 pytest.importorskip("triton", reason="needs Triton")
-from orchid.ops.kernels import mix, octet_passes, passes, products, static_conv
+from orchid.ops.kernels import around_fft, long, mix, octet_passes, passes, products, static, static_conv
+from orchid.ops.kernels.operands import Decay, Operands
 
 # Float32 against a float64 reference. Gradients of taps and biases sum over batch and length.
 TOLERANCE = 1e-5
@@ -433,3 +434,33 @@ class TestOnAGpu:
         mixer, x = build(8, 256), torch.randn(2, 256, 8, device=DEVICE)
         compiled = torch.compile(mixer, fullgraph=True)
         assert relative_error(compiled(x).cpu(), mixer(x).double().cpu()) < 1e-5
+
+
+@pytest.mark.parametrize(("n", "length"), [(256, 251), (256, 248), (60, 60)])
+def test_the_static_kernel_is_computed_once(monkeypatch: pytest.MonkeyPatch, n: int, length: int) -> None:
+    """By whatever path a length takes, and kept for the backward pass."""
+    calls = []
+
+    class Counted:
+        def __getitem__(self, grid: object) -> object:
+            return lambda *given, **more: (calls.append(grid), kernel[grid](*given, **more))
+
+    kernel = static.static_kernel
+    monkeypatch.setattr(static, "static_kernel", Counted())
+    mixer, x = build(2, n).bfloat16(), torch.randn(1, length, 2, device=DEVICE).bfloat16()
+    mixer(x).sum().backward()
+    assert len(calls) == 1
+
+
+def test_rows_whose_columns_do_not_fit_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On small GPUs rows of 524,288 and more go around the FFT, and so does what is kept of their static kernel."""
+    monkeypatch.setattr(long, "shared_memory", lambda device: 99 << 10)
+    for n, path in ((2**18, long), (2**19, around_fft)):
+        p = torch.empty(1, 3, n, dtype=torch.bfloat16, device="meta")
+        small = torch.empty(3, 3, device="meta")
+        given = Operands(
+            p, None, None, None, small[0], small, small[0], small[None, :1], small[:1], None, None, small[0, :1], None,
+            n, n, "causal", 1.0, Decay(1.0, 1.0, 0.0, 0.0, 1.0),
+        )  # fmt: skip
+        assert passes.path_of(given, p) is path
+        assert passes._keeper(given) is (path if path is long else None)

@@ -8,20 +8,21 @@ from helpers import assert_close
 from kernel_checks import DEVICE
 
 from orchid import ImplicitFilter
+from orchid.nn.fused import fused_hidden
 from orchid.nn.implicit_filter2d import ImplicitFilter2d
 
 pytest.importorskip("triton", reason="needs Triton")
+import triton
+import triton.language as tl
+
 from orchid.ops.kernels import sines as module
 from orchid.ops.kernels.sines import sines
+from orchid.ops.kernels.waves import cosine, sine
 
 
 def results(network: ImplicitFilter | ImplicitFilter2d, *, fused: bool) -> dict[str, torch.Tensor]:
     """Return the hidden layer and the gradients of a fixed random sum of it."""
-    if isinstance(network, ImplicitFilter2d):
-        lags = [network.rows, network.columns]
-        units = [2 / size for size in lags]
-    else:
-        lags, units = [network.max_length], [network.decay()[0]]
+    lags, units = network.lags()
     hidden = sines(network.weights, network.biases, network.frequency, lags, units) if fused else network.hidden()
     weight = torch.randn(hidden.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     inside = {name: p for name, p in network.named_parameters() if name != "output"}
@@ -89,7 +90,42 @@ def test_the_same_bits_every_time() -> None:
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
+def test_wide_embeddings_take_the_library() -> None:
+    network = build(40, embedding=65)
+    assert torch.equal(fused_hidden(network), network.hidden())
+
+
 def test_operator() -> None:
     network = build(40, width=16).to(DEVICE)
     layers = [t for layer in zip(network.weights, network.biases, strict=True) for t in layer]
     torch.library.opcheck(module._sines, (*layers, network.frequency, [40], [0.05]))
+
+
+@pytest.mark.parametrize("size", [3.0, 50.0, 2e4])
+def test_sines_and_cosines(size: float) -> None:
+    """To the last bits, of arguments as large as this; whatever is larger stays bounded."""
+    x = torch.linspace(-size, size, 1024, device=DEVICE)
+    ours = both_waves(x)
+    for values, expected in zip(ours, (x.double().sin(), x.double().cos()), strict=True):
+        assert (values.double() - expected).abs().max() < 2e-7
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")  # the interpreter's own
+def test_sines_of_what_is_huge_or_not_finite() -> None:
+    x = torch.tensor([3e38, -1e9, float("inf"), float("nan")] * 256, device=DEVICE)
+    for values in both_waves(x):
+        assert values.view(-1, 4)[:, :2].abs().max() <= 1
+        assert values.view(-1, 4)[:, 2:].isnan().all()
+
+
+def both_waves(x: torch.Tensor) -> list[torch.Tensor]:
+    out = torch.empty(2, x.numel(), device=DEVICE)
+    waves_kernel[(1,)](x, out, BLOCK=x.numel())
+    return list(out)
+
+
+@triton.jit
+def waves_kernel(x, out, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(out + at, sine(tl.load(x + at)))
+    tl.store(out + BLOCK + at, cosine(tl.load(x + at)))

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from orchid.nn.conditioning import CrossConditioning, PhaseConditioning
 from orchid.nn.data_dependent_conv import DataDependentConv
-from orchid.nn.implicit_filter import ImplicitFilter
+from orchid.nn.implicit_filter import SineNetwork
 from orchid.ops.kernels.launch import TRITON, hooked, transformed
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def fused_convolution(
         mixer.short_conv.bias,
         spatial,
         spectral,
-        _hidden(network) if trained else None,
+        fused_hidden(network) if trained else None,
         network.output if trained else None,
         static.delta,
         static.kept,
@@ -150,7 +150,7 @@ def fused_residual(mixer: "OrchidMixer", y: Tensor, x: Tensor) -> Tensor:
     static = mixer.residual_conv.static
     network, trained = static.filter, static.kept is None
     kernel = Static(
-        _hidden(network) if trained else None,
+        fused_hidden(network) if trained else None,
         network.output if trained else None,
         static.delta,
         None if static.kept is None else torch.view_as_real(static.kept),
@@ -161,9 +161,10 @@ def fused_residual(mixer: "OrchidMixer", y: Tensor, x: Tensor) -> Tensor:
     return plus_static_conv(y, x, kernel)
 
 
-def _hidden(network: ImplicitFilter) -> Tensor:
-    """Return the static kernel's network before its output, (n, W)."""
-    from orchid.ops.kernels.sines import sines
+def fused_hidden(network: SineNetwork) -> Tensor:
+    """Return a static kernel's network before its output, (n, W)."""
+    from orchid.ops.kernels.sines import WIDEST_EMBEDDING, sines
 
-    unit, *_ = network.decay()
-    return sines(network.weights, network.biases, network.frequency, [network.max_length], [unit])
+    if network.weights[0].shape[1] > WIDEST_EMBEDDING:
+        return network.hidden()
+    return sines(network.weights, network.biases, network.frequency, *network.lags())

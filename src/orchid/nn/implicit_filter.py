@@ -62,6 +62,14 @@ class SineNetwork(nn.Module):
             z = torch.sin(torch.addmm(bias, z, weight.T))
         return z
 
+    def hidden(self) -> Tensor:
+        """Return the network before its output at all lags, (n, width)."""
+        raise NotImplementedError
+
+    def lags(self) -> tuple[list[int], list[float]]:
+        """Return the number of lags of every axis, and a lag of one position in half grids."""
+        raise NotImplementedError
+
     def spans(self) -> Tensor:
         """Return every channel's decay length in half grids, (D,)."""
         like = at_least_float32(self.output)
@@ -129,6 +137,10 @@ class ImplicitFilter(SineNetwork):
         tau = self._tau()
         with full_precision(tau):
             return self.sines(embedded(tau, self.embedding))
+
+    def lags(self) -> tuple[list[int], list[float]]:
+        """Return n, and one position in half grids."""
+        return [self.max_length], [2 / self.grid]
 
     def decay(self) -> tuple[float, float, float, float, float]:
         """Return unit, span, slope, fall, scale: decay_d / sqrt(n) = scale exp(fall |lag| unit / (span + slope d))."""

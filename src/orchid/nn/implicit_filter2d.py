@@ -42,6 +42,11 @@ class ImplicitFilter2d(SineNetwork):
             hidden = self.hidden() if hidden is None else hidden
             return (output / math.sqrt(math.prod(shape)) @ hidden.T).unflatten(1, shape) * decay
 
+    def lags(self) -> tuple[list[int], list[float]]:
+        """Return H and W, and one position of either axis in half grids."""
+        shape = [self.rows, self.columns]
+        return shape, [2 / size for size in shape]
+
     def hidden(self) -> Tensor:
         """Return the network before its output, (H W, width)."""
         shape = (self.rows, self.columns)

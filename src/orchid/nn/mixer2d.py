@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from orchid.nn.fused import BACKENDS, image_settings_obstacle, takes_kernels
+from orchid.nn.fused import BACKENDS, fused_hidden, image_settings_obstacle, takes_kernels
 from orchid.nn.implicit_filter2d import ImplicitFilter2d
 from orchid.nn.projections import LinearFromChannels, LinearToChannels
 from orchid.nn.short_conv import unit_gain_
@@ -135,12 +135,9 @@ class OrchidMixer2d(nn.Module):
     def _fused_mix(self, projected: Tensor) -> Tensor:
         """Return what stands between the projections, (B, D, H W), of streams (B, 3 D, H W) without their bias."""
         from orchid.ops.kernels.images import fused_image_mix
-        from orchid.ops.kernels.sines import sines
 
-        network, shape = self.filter, [self.height, self.width]
-        hidden = sines(network.weights, network.biases, network.frequency, shape, [2 / size for size in shape])
         with full_precision(projected):
-            static = self.static_spectrum(hidden)
+            static = self.static_spectrum(fused_hidden(self.filter))
         return fused_image_mix(
             projected, self.in_proj.bias, self.short_weight, self.short_bias, self.spatial, self.spectral, static,
             (self.height, self.width),

@@ -56,17 +56,14 @@ def serves(given: Operands, p: Tensor, dy: Tensor | None = None) -> bool:
     """Return whether rows of p, and in the backward pass of dy, are served: see ``dense.serves``."""
     rows = (p,) if dy is None else (p, dy)
     return (
-        keeps(given)
+        given.n in SHAPES
+        and given.n <= LONGEST
         and SHAPES[given.n].shared <= shared_memory(p.device)
+        and given.u is None
+        and given.sides < 2
         and all(t.dtype == torch.bfloat16 for t in rows)
         and given.in_octets(*rows)
     )
-
-
-def keeps(given: Operands) -> bool:
-    """Return whether h0_f is kept for the backward pass as ``static_rows``."""
-    served = given.n in SHAPES and given.n <= LONGEST and given.u is None and given.sides < 2
-    return served and given.p.dtype == torch.bfloat16
 
 
 def empty_static_rows(n: int, channels: int, like: Tensor) -> tuple[Tensor, Tensor]:

@@ -7,6 +7,7 @@ import torch
 import triton
 from torch import Tensor
 
+from orchid.ops.kernels.launch import shared_memory
 from orchid.ops.kernels.long_columns import (
     long_gate_kernel,
     long_rows_kernel,
@@ -27,11 +28,13 @@ class Shape(NamedTuple):
         r: R, the rows.
         n1: N1, of the transform along a row.
         n2: N2.
+        shared: bytes of shared memory that a program may need, whatever the GPU's generation.
     """
 
     r: int
     n1: int
     n2: int
+    shared: int = 64 << 10
 
     @property
     def q(self) -> int:
@@ -58,8 +61,8 @@ SHAPES = {
     2**16: Shape(32, 64, 32),
     2**17: Shape(64, 64, 32),
     2**18: Shape(128, 64, 32),
-    2**19: Shape(256, 64, 32),
-    2**20: Shape(256, 128, 32),
+    2**19: Shape(256, 64, 32, 160 << 10),
+    2**20: Shape(256, 128, 32, 160 << 10),
 }
 # Places and rows of the static kernel's spectrum that a program puts in order.
 PLACES = 4096
@@ -90,12 +93,14 @@ class _Tables(NamedTuple):
 def serves(given: Operands, p: Tensor, dy: Tensor | None = None) -> bool:
     """Return whether rows of p, and in the backward pass of dy, are served: see ``dense.serves``."""
     rows = (p,) if dy is None else (p, dy)
-    return keeps(given) and _half(*rows) and given.in_octets(*rows)
-
-
-def keeps(given: Operands) -> bool:
-    """Return whether h0_f is kept for the backward pass as ``static_rows``."""
-    return given.n in SHAPES and given.u is None and given.sides < 2 and _half(given.p)
+    return (
+        given.n in SHAPES
+        and SHAPES[given.n].shared <= shared_memory(p.device)
+        and given.u is None
+        and given.sides < 2
+        and all(t.dtype == torch.bfloat16 for t in rows)
+        and given.in_octets(*rows)
+    )
 
 
 def static_rows(kernel: Static, static: Tensor, first: int, last: int) -> tuple[Tensor, Tensor]:
@@ -164,7 +169,7 @@ def gradients(
     tables, count = _tables(shape, p.device), shape.r // 2 + 1
     fields, scales = _signals(given, first, channels, dy)
     slots = _sizes(given, fields, scales)
-    dslots = torch.empty_like(slots[0]), torch.empty_like(slots[1])
+    dslots = (torch.empty_like(slots[0]), torch.empty_like(slots[1])) if sides else slots
     row_scales = scales.new_empty((channels, batch, 2 + sides, count))
     dstatic, dstatic_scales = fields.new_empty((channels, 1, 1, n)), scales.new_empty((channels, count))
     partial = scales.new_empty((channels, count, given.taps))
@@ -227,7 +232,7 @@ def _write_times(shape: Shape, fields: Tensor, scales: Tensor, out: Tensor) -> N
 
 
 def _tables(shape: Shape, device: torch.device) -> _Tables:
-    return kept(("long", *shape), device, lambda: _make_tables(shape, device))
+    return kept(("long", *shape[:3]), device, lambda: _make_tables(shape, device))
 
 
 def _make_tables(shape: Shape, device: torch.device) -> _Tables:
@@ -250,10 +255,6 @@ def _steps(channels: int, items: int) -> tuple[int, int]:
     """Return how many of a channel's items a program goes through, and into how many parts they fall."""
     steps = math.ceil(items / min(items, triton.cdiv(PROGRAMS, channels)))
     return steps, triton.cdiv(items, steps)
-
-
-def _half(*rows: Tensor) -> bool:
-    return all(t.dtype == torch.bfloat16 for t in rows)
 
 
 def _grid(channels: int, steps: tuple[int, int]) -> tuple[int, int]:

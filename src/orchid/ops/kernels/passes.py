@@ -92,8 +92,8 @@ def empty_kept(given: Operands) -> Kept:
 
 
 def _keeper(given: Operands) -> ModuleType | None:
-    """Return the kernels in whose order h0_f is kept, if any."""
-    return next((path for path in (four_step, long) if path.keeps(given)), None)
+    """Return the kernels of the forward pass in whose order h0_f is kept, if any."""
+    return next((path for path in (four_step, long) if path.serves(given, given.p)), None)
 
 
 def _kept(given: Operands) -> Kept:

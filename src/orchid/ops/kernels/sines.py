@@ -15,6 +15,8 @@ from torch import Tensor
 from orchid.ops.kernels.launch import on_device_of
 from orchid.ops.kernels.sine_layers import sine_layer_grad_kernel, sine_layer_kernel, sine_totals_kernel
 
+# The largest embedding whose products fit shared memory anywhere.
+WIDEST_EMBEDDING = 64
 # Programs that sum over lags, and shares of them that are added up at a time.
 PARTS, PARTS_AT_ONCE = 256, 32
 

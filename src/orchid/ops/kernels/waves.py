@@ -2,7 +2,7 @@
 
 The library's are as exact for any argument, by a branch for huge ones that is copied to every element of a tile:
 thousands of instructions and spilled registers. Arguments here are a few radians; beyond 25,000, where a float32 does
-not know its own phase to 1e-3, the reduction loses bits.
+not know its own phase to 1e-3, the reduction loses bits, and beyond 100,000 they count as 0.
 """
 
 import triton
@@ -13,6 +13,13 @@ PI_HIGH = tl.constexpr(201 / 64)
 PI_MIDDLE = tl.constexpr(2028 / 2**21)
 PI_LOW = tl.constexpr(3.141592653589793 - 201 / 64 - 2028 / 2**21)
 OVER_PI = tl.constexpr(0.3183098861837907)
+LARGEST = tl.constexpr(1e5)
+
+
+@triton.jit
+def _small(x):
+    """Return arguments whose period can be found, 0 in place of the others; what is not finite becomes NaN."""
+    return tl.where(tl.abs(x) < LARGEST, x, 0.0 * x)
 
 
 @triton.jit
@@ -37,6 +44,7 @@ def _half_period(r):
 @triton.jit
 def sine(x):
     """Return sin(x)."""
+    x = _small(x)
     k = tl.floor(x * OVER_PI + 0.5)
     return _sign(k) * _half_period(_remainder(x, k))
 
@@ -44,5 +52,6 @@ def sine(x):
 @triton.jit
 def cosine(x):
     """Return cos(x)."""
+    x = _small(x)
     k = tl.floor(x * OVER_PI)
     return -_sign(k) * _half_period(_remainder(x, k + 0.5))
