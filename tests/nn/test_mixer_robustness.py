@@ -190,8 +190,11 @@ class TestBadInput:
             ({"dropout": "a"}, r"dropout='a' must lie in"),
             ({"residual_conv": "False"}, r"residual_conv='False' must be True or False"),
             ({"dropout": 1.0}, r"dropout=1.0 must lie in \[0, 1\)"),
-            ({"backend": "triton", "order": 2}, r"backend='triton' cannot serve: the kernels have order=1, not 2"),
-            ({"backend": "triton", "transform": "dct"}, r"the kernels have transform='dft', not 'dct'"),
+            (
+                {"backend": "triton", "transform": "dct"},
+                r"backend='triton' cannot serve: the kernels have transform='dft'",
+            ),
+            ({"backend": "triton", "transform": "dct"}, r"cannot serve: the kernels have transform='dft', not 'dct'"),
             ({"backend": "triton", "kernel_size": 7}, r"the kernels have kernel_size 3 or 5, not 7"),
             ({"backend": "cuda"}, r"backend='cuda' is not one of"),
         ],

@@ -62,6 +62,9 @@ CASES = [
     ({"conditioning": "cross", "kernel_size": 5, "short_padding": "same"}, 15, 11),
     ({"conditioning": "cross", "short_padding": "circular", "norm": "backward"}, 16, 13),
     ({"residual_conv": True}, 16, 12),
+    ({"order": 2}, 16, 13),
+    ({"order": 2, "short_padding": "same", "kernel_size": 5}, 12, 12),
+    ({"order": 3, "conditioning": "cross", "short_padding": "circular"}, 10, 8),
 ]
 
 
@@ -72,10 +75,12 @@ def test_against_the_reference(options: dict[str, object], n: int, length: int) 
     check(build(length=n, **options), torch.randn(2, length, 2, device=DEVICE))
 
 
-@pytest.mark.parametrize("conditioning", ["static", "phase", "cross"])
-def test_masks(conditioning: str) -> None:
+@pytest.mark.parametrize(
+    "options", [{"conditioning": "static"}, {}, {"conditioning": "cross"}, {"order": 2}], ids=option_id
+)
+def test_masks(options: dict[str, object]) -> None:
     """Anywhere, with NaN behind them, and a row without a single real token."""
-    mixer = build(conditioning=conditioning)
+    mixer = build(**options)
     mask = torch.rand(3, 14, device=DEVICE) > 0.3
     mask[1] = False
     x = torch.randn(3, 14, 2, device=DEVICE)
@@ -90,6 +95,7 @@ def test_context(conditioning: str) -> None:
     x, context = torch.randn(2, 12, 2, device=DEVICE), torch.randn(2, 9, 2, device=DEVICE)
     check(build(conditioning=conditioning), x, context=context, context_mask=mask)
     check(build(conditioning=conditioning), x, torch.rand(2, 12, device=DEVICE) > 0.3, context)
+    check(build(conditioning=conditioning, order=2), x, context=context)
 
 
 def test_more_than_one_block_of_everything() -> None:

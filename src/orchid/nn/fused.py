@@ -28,7 +28,6 @@ def settings_obstacle(mixer: "OrchidMixer") -> str | None:
     """Return why the kernels do not serve a layer of these settings, or None."""
     layers = (mixer.spatial_layers, mixer.spectral_layers)
     wanted = {
-        "order": (mixer.order, 1),
         "transform": (mixer.transform.name, "dft"),
         "sigma": (mixer.sigma, "identity"),
         "spatial_layers and spectral_layers": ((1, 1) if mixer.conditioning == "static" else layers, (1, 1)),
@@ -101,14 +100,55 @@ def fused_convolution(
 ) -> Tensor:
     """Return what stands between the projections, (B, D, L).
 
-    p (B, 3 D, L) are the projected streams and u (B, D, M) the projected context, without the projection's bias.
+    p (B, (m + 2) D, L) are the projected streams and u (B, D, M) the projected context, without the projection's bias.
     """
+    y = p[:, : mixer.d_model]
+    for number in range(mixer.order):
+        y = _fused_stage(mixer, number, _stage_streams(mixer, number, p, y), pad, u, u_pad)
+        u, u_pad = None, None  # later stages are conditioned on their input
+    return y
+
+
+def _stage_streams(mixer: "OrchidMixer", number: int, p: Tensor, z: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return the streams v, s_1, s_2 of a stage, (B, 3 D, L), their offsets, and taps and biases of their convolutions.
+
+    A stage is a layer of order 1. In a chain its input z passes through as it is, by a tap of 1 at its own position,
+    and a gate that comes before the next stage is 1: no taps, and a bias of 1.
+    """
+    offset, weight, bias = mixer.in_proj.bias, mixer.short_conv.weight, mixer.short_conv.bias
+    assert bias is not None
+    if mixer.order == 1:
+        return p, offset, weight, bias
+    width, taps, first, last = mixer.d_model, mixer.kernel_size, number == 0, number == mixer.order - 1
+    own = slice((number + 1) * width, (number + 2) * width)
+    close = slice(own.stop, own.stop + width)
+    here = taps - 1 - (taps // 2 if mixer.short_padding == "same" else 0)
+    passing = (torch.arange(taps, device=weight.device) == here).to(weight.dtype).expand(width, -1)
+    zero, one = torch.zeros_like(bias[:width]), torch.ones_like(bias[:width])
+    return (
+        p[:, : close.stop] if first else torch.cat((z, p[:, own.start : close.stop]), dim=1),
+        offset[: close.stop] if first else torch.cat((zero.to(offset.dtype), offset[own.start : close.stop])),
+        torch.cat((weight[:width] if first else passing, weight[own], weight[close] * last)),
+        torch.cat((bias[:width] if first else zero, bias[own], bias[close] if last else one)),
+    )
+
+
+def _fused_stage(
+    mixer: "OrchidMixer",
+    number: int,
+    streams: tuple[Tensor, Tensor, Tensor, Tensor],
+    pad: Tensor | None,
+    u: Tensor | None,
+    u_pad: Tensor | None,
+) -> Tensor:
+    """Return s_2 * (h conv (s_1 * v)) of a stage's streams, (B, D, L)."""
     from orchid.ops.kernels.mix import fused_mix
     from orchid.ops.kernels.operands import Decay
 
-    (stage,) = mixer.stages
-    assert isinstance(stage, DataDependentConv) and mixer.short_conv.bias is not None
-    conditioning, weight = stage.conditioning, mixer.short_conv.weight
+    p, offset, weight, bias = streams
+    stage = mixer.stages[number]
+    assert isinstance(stage, DataDependentConv)
+    conditioning = stage.conditioning
     if isinstance(conditioning, PhaseConditioning):
         (taps,) = conditioning.spatial.taps()
         spatial, spectral = taps[None], conditioning.spectral.weights[0]
@@ -122,9 +162,9 @@ def fused_convolution(
     return fused_mix(
         p,
         u,
-        mixer.in_proj.bias,
+        offset,
         weight,
-        mixer.short_conv.bias,
+        bias,
         spatial,
         spectral,
         fused_hidden(network) if trained else None,
