@@ -13,8 +13,9 @@ from orchid import OrchidBlock
 from orchid.nn.block_diagonal import MLP
 
 pytest.importorskip("triton", reason="needs Triton")
-from orchid.ops.kernels import block_mlp, token_products
 from orchid.ops.kernels.launch import hooked
+from orchid.ops.kernels.mlp import blocks as block_mlp
+from orchid.ops.kernels.mlp import token_products
 
 KINDS = ["plain", "gated"]
 

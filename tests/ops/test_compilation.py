@@ -11,7 +11,7 @@ import torch
 from kernel_checks import DEVICE, build
 
 pytest.importorskip("triton", reason="needs Triton")
-from orchid.ops.kernels import four_step
+from orchid.ops.kernels.four_step import path as four_step
 
 FOLDER = Path(__file__).parent
 

@@ -10,7 +10,7 @@ from kernel_checks import DEVICE
 from orchid.nn.mixer2d import OrchidMixer2d
 
 pytest.importorskip("triton", reason="needs Triton")
-from orchid.ops.kernels import images
+from orchid.ops.kernels.images import operator as images
 
 CONDITIONINGS = ["phase", "cross", "static"]
 

@@ -10,8 +10,14 @@ from kernel_checks import DEVICE, assert_at_most_twice_as_far_off, build
 from orchid import OrchidMixer
 
 pytest.importorskip("triton", reason="needs Triton")
-from orchid.ops.kernels import around_fft, long, mix, octet_passes, passes, products, static, static_conv
+from orchid.ops.kernels import mix, passes
+from orchid.ops.kernels.around_fft import path as around_fft
+from orchid.ops.kernels.around_fft import products
+from orchid.ops.kernels.long import path as long
 from orchid.ops.kernels.operands import Decay, Operands
+from orchid.ops.kernels.static import conv as static_conv
+from orchid.ops.kernels.static import spectra as static
+from orchid.ops.kernels.streams import launches as octet_passes
 
 # Float32 against a float64 reference. Gradients of taps and biases sum over batch and length.
 TOLERANCE = 1e-5

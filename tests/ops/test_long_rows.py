@@ -8,7 +8,8 @@ from helpers import relative_error
 from kernel_checks import DEVICE, assert_at_most_twice_as_far_off, build
 
 pytest.importorskip("triton", reason="needs Triton")
-from orchid.ops.kernels import long, passes
+from orchid.ops.kernels import passes
+from orchid.ops.kernels.long import path as long
 from orchid.ops.kernels.operands import Decay, Static
 
 # Channels and samples: the ratio of two random errors needs many numbers; the interpreter takes its time.

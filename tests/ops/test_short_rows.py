@@ -10,7 +10,8 @@ from kernel_checks import DEVICE, assert_at_most_twice_as_far_off, build
 from orchid import OrchidMixer
 
 pytest.importorskip("triton", reason="needs Triton")
-from orchid.ops.kernels import dense, passes
+from orchid.ops.kernels import passes
+from orchid.ops.kernels.dense import path as dense
 
 
 class TestShortRows:

@@ -15,9 +15,9 @@ pytest.importorskip("triton", reason="needs Triton")
 import triton
 import triton.language as tl
 
-from orchid.ops.kernels import sines as module
-from orchid.ops.kernels.sines import sines
-from orchid.ops.kernels.waves import cosine, sine
+from orchid.ops.kernels.static import network as module
+from orchid.ops.kernels.static.network import sines
+from orchid.ops.kernels.static.waves import cosine, sine
 
 
 def results(network: ImplicitFilter | ImplicitFilter2d, *, fused: bool) -> dict[str, torch.Tensor]:

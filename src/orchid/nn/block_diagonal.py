@@ -118,7 +118,7 @@ class MLP(nn.Module):
 
     def _by_blocks(self, x: Tensor) -> Tensor:
         """Compute the same with the hidden layer stored block by block."""
-        from orchid.ops.kernels.block_mlp import block_hidden, from_blocks
+        from orchid.ops.kernels.mlp.blocks import block_hidden, from_blocks
 
         kind = x.device.type
         dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype

@@ -184,7 +184,7 @@ def _fused_stage(
 def fused_residual(mixer: "OrchidMixer", y: Tensor, x: Tensor) -> Tensor:
     """Return y (B, D, L) plus the residual long convolution of x (B, L, D)."""
     from orchid.ops.kernels.operands import Decay, Static
-    from orchid.ops.kernels.static_conv import plus_static_conv
+    from orchid.ops.kernels.static.conv import plus_static_conv
 
     assert mixer.residual_conv is not None
     static = mixer.residual_conv.static
@@ -203,7 +203,7 @@ def fused_residual(mixer: "OrchidMixer", y: Tensor, x: Tensor) -> Tensor:
 
 def fused_hidden(network: SineNetwork) -> Tensor:
     """Return a static kernel's network before its output, (n, W)."""
-    from orchid.ops.kernels.sines import WIDEST_EMBEDDING, sines
+    from orchid.ops.kernels.static.network import WIDEST_EMBEDDING, sines
 
     if network.weights[0].shape[1] > WIDEST_EMBEDDING:
         return network.hidden()

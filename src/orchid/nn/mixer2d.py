@@ -134,7 +134,7 @@ class OrchidMixer2d(nn.Module):
 
     def _fused_mix(self, projected: Tensor) -> Tensor:
         """Return what stands between the projections, (B, D, H W), of streams (B, 3 D, H W) without their bias."""
-        from orchid.ops.kernels.images import fused_image_mix
+        from orchid.ops.kernels.images.operator import fused_image_mix
 
         with full_precision(projected):
             static = self.static_spectrum(fused_hidden(self.filter))

@@ -11,9 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orchid.ops.kernels import around_fft, dense, four_step, long, octet_passes
+from orchid.ops.kernels.around_fft import path as around_fft
+from orchid.ops.kernels.dense import path as dense
+from orchid.ops.kernels.four_step import path as four_step
+from orchid.ops.kernels.long import path as long
 from orchid.ops.kernels.operands import Operands
-from orchid.ops.kernels.static import StaticGradients, static_of, static_spectra
+from orchid.ops.kernels.static.spectra import StaticGradients, static_of, static_spectra
+from orchid.ops.kernels.streams import launches as octet_passes
 from orchid.ops.kernels.totals import LayerTotals
 
 # Elements (channels x batch x n) of a chunk, by the scratch that a path needs for them.

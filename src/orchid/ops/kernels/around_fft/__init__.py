@@ -1,0 +1,1 @@
+"""Any length and precision: kernels around the library's FFT."""

@@ -1,0 +1,122 @@
+"""What the kernels of rows of 256 to 8,192 share: signals as operands, the kernel's spectrum, rows back in time."""
+
+# mypy: ignore-errors
+
+import triton
+import triton.language as tl
+
+from orchid.ops.kernels.four_step.transform import (
+    again,
+    as_rows,
+    bins,
+    in_order,
+    moved,
+    over_columns,
+    over_rows,
+    series,
+    side_by_side,
+    spectrum,
+)
+from orchid.ops.kernels.streams.tiles import TINY
+
+
+@triton.jit
+def alternating(t):
+    """Return (-1)^t."""
+    return 1.0 - 2.0 * (t % 2).to(tl.float32)
+
+
+@triton.jit
+def _both(most, edge, total, other_most, other_edge, other_total):
+    return tl.maximum(most, other_most), edge + other_edge, total + other_total
+
+
+@triton.jit
+def scaled(x, t, real, N1: tl.constexpr, N2: tl.constexpr, S: tl.constexpr, FULL: tl.constexpr):
+    """Return rows (S, n), divided by their largest values, as a tile (N1, S N2) of float16, and four numbers (S,).
+
+    The largest values and, of the divided rows, the Nyquist bins and the sums of sizes, which no bin exceeds; last,
+    zero, or NaN for a row that is not finite. Beside another row such a one is zeros, for 0 times NaN is not: what
+    comes of it is to be spoiled by that number.
+    """
+    if not FULL:
+        x = tl.where(real, x, 0.0)
+    sizes = tl.abs(x)
+    most, edge, total = tl.reduce((sizes, x * alternating(t), sizes), 1, _both)
+    spoiled = total - total
+    if S > 1:
+        finite = spoiled == 0.0
+        x = tl.where(finite[:, None], x, 0.0)
+        most, edge, total = tl.where(finite, most, 0.0), tl.where(finite, edge, 0.0), tl.where(finite, total, 0.0)
+    most = tl.maximum(most, TINY)
+    share = 1.0 / most
+    return side_by_side(x * share[:, None], N1, N2, S).to(tl.float16), most, edge * share, total * share, spoiled
+
+
+@triton.jit
+def neighbours(x, edge, K: tl.constexpr, N1: tl.constexpr, N2: tl.constexpr, S: tl.constexpr):
+    """Return what the K taps of the frequency Conv1d meet, a tuple of tiles; ``edge`` (S,) is the Nyquist bin."""
+    met = ()
+    for j in tl.static_range(K):
+        met = met + ((x if j == K // 2 else moved(x, edge, j - K // 2, N1, N2, S)),)
+    return met
+
+
+@triton.jit
+def kernel_bins(
+    met, g_edge, g_sum, g_most, static, most, taps, total, scale,
+    SIDES: tl.constexpr, K: tl.constexpr, N1: tl.constexpr, N2: tl.constexpr, S: tl.constexpr,
+):  # fmt: skip
+    """Return h_f over a bound on its size, DC halved: real and imaginary parts; the Nyquist bin, the bound, (S,) both.
+
+    ``met`` are the ``neighbours`` of |G|, at most g_sum, ``static`` and ``most`` as ``four_step/static.py`` has them.
+    """
+    COLUMNS: tl.constexpr = S * N2 // 2
+    h, h_im = in_order(static, N1, COLUMNS), in_order(static + N1 * COLUMNS, N1, COLUMNS)
+    bound, h_edge = tl.zeros((S,), tl.float32) + tl.load(most) + TINY, tl.zeros((S,), tl.float32) + tl.load(most + 1)
+    k = bins(N1, N2, S)
+    if SIDES:
+        factor = g_most * (total * scale)
+        bound += factor * g_sum
+        dependent, given = tl.zeros((N1, COLUMNS), tl.float32), tl.zeros((N1, COLUMNS), tl.float32)
+        for j in tl.static_range(K):
+            tap = tl.load(taps + j).to(tl.float32) / total
+            dependent += tap * met[j]
+            if j < K // 2:  # to the Nyquist bin
+                given += tl.where(k == N1 * N2 // 2 + (j - K // 2), tap * met[K // 2], 0.0)
+        h += over_columns(factor, N2, S) * dependent
+        h_edge += factor * (tl.load(taps + K // 2).to(tl.float32) / total * g_edge + over_rows(given, N2, S))
+    share = over_columns(1.0 / bound, N2, S)
+    h = h * share
+    return tl.where(k == 0, 0.5 * h, h), h_im * share, h_edge / bound, bound
+
+
+@triton.jit
+def conditioned(
+    made, t, real, spoiled, stages, twiddles, tile, static, most, taps, total, scale,
+    SIDES: tl.constexpr, K: tl.constexpr, N1: tl.constexpr, N2: tl.constexpr, S: tl.constexpr, FULL: tl.constexpr,
+):  # fmt: skip
+    """Return the ``kernel_bins`` of ``signals_in_time`` and whether rows are spoiled, then what they are made of.
+
+    Of that: G, real and imaginary parts, its Nyquist bin, what g was divided by, the ``neighbours`` of |G|.
+    """
+    if SIDES:
+        g, g_most, g_edge, g_sum, g_spoiled = scaled(made[1], t, real, N1, N2, S, FULL)
+        re, im = spectrum(g, stages, again(twiddles, tile, 1), N1, N2, S)
+        met = neighbours(tl.sqrt(re * re + im * im), tl.abs(g_edge), K, N1, N2, S)
+        h, h_im, h_edge, bound = kernel_bins(
+            met, tl.abs(g_edge), g_sum, g_most, again(static, tile, 0), most, taps, total, scale, SIDES, K, N1, N2, S
+        )
+        return (h, h_im, h_edge, bound, spoiled + g_spoiled), (re, im, g_edge, g_most, met)
+    else:
+        h, h_im, h_edge, bound = kernel_bins(
+            (), 0.0, 0.0, 0.0, again(static, tile, 0), most, taps, total, scale, SIDES, K, N1, N2, S
+        )
+        return (h, h_im, h_edge, bound, spoiled), ()
+
+
+@triton.jit
+def in_time(re, im, edge, share, t, stages, twiddles, N1: tl.constexpr, N2: tl.constexpr, S: tl.constexpr):
+    """Return share x + (-1)^t edge, (S, n), x being the ``series`` of a spectrum; ``edge`` is (S,)."""
+    x = series(re.to(tl.float16), im.to(tl.float16), stages, twiddles, N1, N2, S)
+    return as_rows((x * share).to(tl.float16), N1, N2, S).to(tl.float32) + alternating(t) * edge[:, None]

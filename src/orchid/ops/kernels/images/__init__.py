@@ -1,0 +1,1 @@
+"""The layer of images, around the library's two-dimensional FFT."""

@@ -1,0 +1,1 @@
+"""The block-diagonal MLP."""

@@ -1,0 +1,1 @@
+"""The projected streams in time: what every path does with them before and after its transforms."""
