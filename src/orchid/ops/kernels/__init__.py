@@ -1,1 +1,4 @@
-"""Fused GPU kernels in Triton: ``mix.py`` is the layer, ``passes.py`` chooses its path; docs/kernels.md explains them."""
+"""Fused GPU kernels in Triton, behind ``torch.library`` operators; imported only where they are used.
+
+``mix.py`` is the layer, ``passes.py`` chooses its path; docs/kernels.md explains them.
+"""
