@@ -1,8 +1,8 @@
 """A GPU's threads in NumPy: runs the PTX of a compiled kernel, to test what the compiler made where there is no GPU.
 
 A warp is 32 lanes, a register an array of them; warps take turns from barrier to barrier. What Triton emits for
-products of float16 (``mma``), their operands (``ldmatrix``), shuffles and plain arithmetic is known, nothing else:
-``wgmma`` and asynchronous copies, so programs of four warps and more, are not.
+products of float16 and of TF32 (``mma``), their operands (``ldmatrix``), shuffles and plain arithmetic is known,
+nothing else: ``wgmma`` and asynchronous copies, so products of 64 rows by four warps and more, are not.
 """
 
 import ctypes
@@ -69,6 +69,8 @@ WHOLE: dict[str, Callable[..., Array]] = {
     "neg": lambda x: 0 - x,
     "min": np.minimum,
     "max": np.maximum,
+    "div": lambda x, y: np.trunc(x.astype(np.float64) / np.where(y == 0, 1, y)).astype(x.dtype),  # exact to 32 bits
+    "rem": lambda x, y: np.fmod(x, np.where(y == 0, 1, y)),
 }
 COMPARED: dict[str, Callable[..., Array]] = {
     "eq": np.equal,
@@ -77,6 +79,8 @@ COMPARED: dict[str, Callable[..., Array]] = {
     "le": np.less_equal,
     "gt": np.greater,
     "ge": np.greater_equal,
+    "num": lambda x, y: ~(np.isnan(x) | np.isnan(y)),
+    "nan": lambda x, y: np.isnan(x) | np.isnan(y),
 }
 
 
@@ -100,10 +104,14 @@ class Program:
                 for statement in filter(None, map(str.strip, line.split(";"))):
                     self.lines.append(_parsed(statement))
 
-    def run(self, place: tuple[int, int], grid: tuple[int, int], parameters: list[int]) -> None:
+    def run(self, place: tuple[int, ...], grid: tuple[int, ...], parameters: list[int]) -> None:
         """Run the program at one place of the grid; addresses among the parameters are this process's."""
         shared = np.zeros(SHARED_BYTES, np.uint8)
-        special = {"%ctaid.x": place[0], "%ctaid.y": place[1], "%nctaid.x": grid[0], "%nctaid.y": grid[1]}
+        special = {
+            f"%{name}.{axis}": value
+            for name, values in (("ctaid", place), ("nctaid", grid))
+            for axis, value in zip("xyz", values, strict=False)
+        }
         running = [Warp(self, i, shared, special, parameters).steps() for i in range(self.warps)]
         with np.errstate(all="ignore"):
             while running:
@@ -160,6 +168,8 @@ class Warp:
             return value if bits == 1 else value.astype(UNSIGNED[bits], copy=False)
         if operand.startswith("0f"):
             return np.full(32, int(operand[2:], 16), np.uint32)
+        if operand.startswith("%"):  # half of a pair that nothing has set: NaN, should anybody look at it
+            return np.full(32, UNSIGNED[bits](-1 % (1 << bits)))
         number = int(operand.rstrip("U"), 0)
         return np.full(32, bool(number)) if bits == 1 else np.full(32, number % (1 << bits), UNSIGNED[bits])
 
@@ -232,21 +242,30 @@ class Warp:
                 self.shared[start : start + 16] = np.ascontiguousarray(row).view(np.uint8)
 
     def _mma(self, _: str, kinds: list[str], o: list[str], guard: Array) -> None:
-        assert kinds == ["sync", "aligned", "m16n8k16", "row", "col", "f32", "f16", "f16", "f32"], kinds
+        shape, operands = kinds[2], kinds[6]
+        assert (shape, operands) in (("m16n8k16", "f16"), ("m16n8k8", "tf32")), kinds
         result, a, b, c = map(_members, o)
-        x, y, z = np.zeros((16, 16), np.float32), np.zeros((16, 8), np.float32), np.zeros((16, 8), np.float32)
+        depth = int(shape[6:])
+        x, y, z = np.zeros((16, depth), np.float32), np.zeros((depth, 8), np.float32), np.zeros((16, 8), np.float32)
         group, within = LANES // 4, 2 * (LANES % 4)
         for i, name in enumerate(a):
-            for odd, half in enumerate(_halves(self._value(name))):
-                x[group + 8 * (i % 2), within + 8 * (i // 2) + odd] = half
+            for at, value in self._along(name, operands):
+                x[group + 8 * (i % 2), at + depth // 2 * (i // 2)] = value
         for i, name in enumerate(b):
-            for odd, half in enumerate(_halves(self._value(name))):
-                y[within + 8 * i + odd, group] = half
+            for at, value in self._along(name, operands):
+                y[at + depth // 2 * i, group] = value
         for i, name in enumerate(c):
             z[group + 8 * (i // 2), within + i % 2] = _f32(self._value(name))
         z = x @ y + z
         for i, name in enumerate(result):
             self._set(name, z[group + 8 * (i // 2), within + i % 2].view(np.uint32), guard)
+
+    def _along(self, name: str, operands: str) -> list[tuple[Array, Array]]:
+        """Return what a lane's register holds of an operand's row, and where in half of it."""
+        value = self._value(name)
+        if operands == "tf32":  # the hardware cuts
+            return [(LANES % 4, _f32(value & np.uint32(0xFFFFE000)))]
+        return [(2 * (LANES % 4) + odd, half) for odd, half in enumerate(_halves(value))]
 
     def _shfl(self, _: str, kinds: list[str], o: list[str], guard: Array) -> None:
         assert int(o[3], 0) == 31
@@ -281,7 +300,13 @@ class Warp:
 
     def _cvt(self, _: str, kinds: list[str], o: list[str], guard: Array) -> None:
         to, source = kinds[-2:]
-        if source == "f32":
+        if (to, source) == ("f32", "f32"):
+            assert kinds[0] == "rmi", kinds
+            self._set(o[0], np.floor(_f32(self._value(o[1]))).view(np.uint32), guard)
+        elif to == "tf32":
+            assert kinds[0] == "rna", kinds
+            self._set(o[0], (self._value(o[1]) + np.uint32(0x1000)) & np.uint32(0xFFFFE000), guard)
+        elif source == "f32":
             given = [self._value(name) for name in o[:0:-1]]
             rounded = [
                 _bfloat16(x) if to.startswith("b") else _f32(x).astype(np.float16).view(np.uint16) for x in given

@@ -134,4 +134,5 @@ def _sizes(width: int, embedding: int, axes: int) -> dict[str, int]:
     return {
         "AXES": axes, "EMBEDDING": embedding, "COLUMNS": triton.next_power_of_2(max(16, embedding)),
         "ROWS": 32 if width <= 64 else 16, "BLOCK": 32 if width <= 128 else 16, "num_warps": 4 if width <= 64 else 8,
+        "num_stages": 1,
     }  # fmt: skip
