@@ -34,6 +34,7 @@ CASES: dict[str, tuple[dict[str, Any], int, torch.dtype]] = {
     "long-rows": ({"max_length": 131072}, 1, torch.bfloat16),
     "short-rows": ({"max_length": 64}, 26, torch.bfloat16),
     "around-the-fft": ({"max_length": 96, "residual_conv": True}, 1, torch.float32),
+    "dct": ({"max_length": 48, "transform": "dct"}, 2, torch.bfloat16),
     "cross": ({"max_length": 33, "conditioning": "cross"}, 1, torch.bfloat16),
 }
 compiled: set[str] = set()

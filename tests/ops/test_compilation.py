@@ -46,6 +46,7 @@ def without_interpreter(script: str, folder: Path, *arguments: str) -> str:
         ("long-rows", 80, {"long_mix_kernel", "long_conditioning_grad_kernel", "long_times_kernel"}),
         ("short-rows", 90, {"dense_kernel", "dense_grad_kernel", "dense_static_grad_kernel", "added_up_kernel"}),
         ("around-the-fft", 90, {"mix_kernel", "mix_grad_kernel", "streams_grad_kernel", "add_rows_kernel"}),
+        ("dct", 90, {"signals_kernel", "mix_kernel", "mix_grad_kernel", "static_kernel", "static_grad_kernel"}),
         ("cross", 90, {"signals_kernel", "mix_kernel", "mix_grad_kernel"}),
     ],
 )

@@ -69,6 +69,11 @@ CASES = [
     ({"conditioning": "cross", "short_padding": "circular", "norm": "backward"}, 16, 13),
     ({"residual_conv": True}, 16, 12),
     ({"order": 2}, 16, 13),
+    ({"transform": "dct", "conditioning": "static"}, 12, 12),
+    ({"transform": "dct"}, 16, 13),
+    ({"transform": "dct", "norm": "backward", "kernel_size": 5}, 15, 15),
+    ({"transform": "dct", "conditioning": "cross", "boundary": "linear"}, 11, 9),
+    ({"transform": "dct", "order": 2, "residual_conv": True}, 14, 14),
     ({"order": 2, "short_padding": "same", "kernel_size": 5}, 12, 12),
     ({"order": 3, "conditioning": "cross", "short_padding": "circular"}, 10, 8),
 ]
@@ -472,7 +477,39 @@ def test_rows_whose_columns_do_not_fit_shared_memory(monkeypatch: pytest.MonkeyP
         small = torch.empty(3, 3, device="meta")
         given = Operands(
             p, None, None, None, small[0], small, small[0], small[None, :1], small[:1], None, None, small[0, :1], None,
-            n, n, "causal", 1.0, Decay(1.0, 1.0, 0.0, 0.0, 1.0),
+            n, n, "causal", 1.0, Decay(1.0, 1.0, 0.0, 0.0, 1.0), False,
         )  # fmt: skip
         assert passes.path_of(given, p) is path
         assert passes._keeper(given) is (path if path is long else None)
+
+
+class TestDct:
+    """The DCT by the DFT of rows that are followed by themselves backwards."""
+
+    def test_masks_and_contexts(self) -> None:
+        mask = torch.rand(2, 12, device=DEVICE) > 0.3
+        x, context = torch.randn(2, 12, 2, device=DEVICE), torch.randn(2, 9, 2, device=DEVICE)
+        check(build(transform="dct"), x, mask)
+        check(build(transform="dct", conditioning="cross"), x, context=context)
+
+    def test_frozen(self) -> None:
+        mixer, x = build(transform="dct"), torch.randn(2, 16, 2, device=DEVICE)
+        expected = mixer(x)
+        assert relative_error(mixer.freeze()(x), expected) < 1e-6
+
+    def test_chunks_groups_and_an_odd_number_of_channels(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(passes.ELEMENTS, around_fft, 2 * 3 * 80)
+        monkeypatch.setattr(products, "BIN_GRAD_BLOCK", 16)
+        check(build(3, 40, transform="dct"), torch.randn(3, 37, 3, device=DEVICE))
+
+    def test_half_precision(self) -> None:
+        width = 4 if DEVICE == "cpu" else 32
+        mixer = build(width, 64, transform="dct").bfloat16()
+        assert_at_most_twice_as_far_off(mixer, torch.randn(4, 64, width, device=DEVICE).bfloat16())
+
+    def test_zeros(self) -> None:
+        mixer = build(transform="dct")
+        mixer.in_proj.bias.data.zero_()
+        y = mixer(torch.zeros(1, 16, 2, device=DEVICE))
+        grads = torch.autograd.grad(y.sum(), list(mixer.parameters()))
+        assert all(torch.isfinite(t).all() for t in (y, *grads))

@@ -28,7 +28,6 @@ def settings_obstacle(mixer: "OrchidMixer") -> str | None:
     """Return why the kernels do not serve a layer of these settings, or None."""
     layers = (mixer.spatial_layers, mixer.spectral_layers)
     wanted = {
-        "transform": (mixer.transform.name, "dft"),
         "sigma": (mixer.sigma, "identity"),
         "spatial_layers and spectral_layers": ((1, 1) if mixer.conditioning == "static" else layers, (1, 1)),
     }
@@ -158,7 +157,10 @@ def _fused_stage(
     else:
         spatial, spectral = weight.new_empty(0, mixer.d_model, mixer.kernel_size), weight[: mixer.d_model].detach()
     static, network = stage.static, stage.static.filter
-    trained, decay = static.kept is None, Decay(*network.decay())
+    trained, decay, mirrored = static.kept is None, Decay(*network.decay()), mixer.transform.name == "dct"
+    kept = static.kept
+    if kept is not None and mirrored:  # bins 0 ... n of a DFT of 2 n
+        kept = torch.complex(nn.functional.pad(kept, (0, 1)), kept.new_zeros(()))
     return fused_mix(
         p,
         u,
@@ -170,7 +172,7 @@ def _fused_stage(
         fused_hidden(network) if trained else None,
         network.output if trained else None,
         static.delta,
-        static.kept,
+        kept,
         pad=pad,
         u_pad=u_pad,
         n=mixer.n,
@@ -178,6 +180,7 @@ def _fused_stage(
         padding=mixer.short_padding,
         norm=mixer.norm,
         decay=decay,
+        mirrored=mirrored,
     )
 
 

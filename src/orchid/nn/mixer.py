@@ -203,8 +203,8 @@ class OrchidMixer(nn.Module):
         x, projected, pad, u, u_pad = self._project(x, mask, context, context_mask, biased=not fused)
         y = self._fused_mix(projected, pad, u, u_pad) if fused else self._mix(projected, pad, u, u_pad)
         if self.residual_conv is not None:
-            # short ones are matrix products, which need no kernel of ours
-            by_kernels = fused and product_dtype(x, self.n) is None
+            # short ones are matrix products, which need no kernel of ours; those of the DCT have none
+            by_kernels = fused and self.transform.name == "dft" and product_dtype(x, self.n) is None
             y = fused_residual(self, y, x) if by_kernels else y + self.residual_conv(x.transpose(1, 2))
         return self.dropout(self.out_proj(y))
 

@@ -36,6 +36,7 @@ def fused_mix(
     padding: str,
     norm: str,
     decay: Decay,
+    mirrored: bool = False,
 ) -> Tensor:
     """Return y = s_2 * ((h0 + hx(u)) conv (s_1 * v)), with v, s_1, s_2 the short-convolved thirds of p.
 
@@ -50,7 +51,7 @@ def fused_mix(
         hidden: (n, W), the static kernel's network before its output; None where ``static`` is given.
         output: (D, W), that output.
         delta: (D,), the tap added to the spectrum.
-        static: (D, n / 2 + 1) complex, the spectrum h0_f of these, where the layer is frozen.
+        static: (D, n / 2 + 1) complex, ``mirrored`` (D, n + 1), the spectrum h0_f of these, where the layer is frozen.
         pad: (B, L) bool, True at masked positions, or None.
         u_pad: likewise (B, M) beside ``u``.
         n: transform length.
@@ -58,10 +59,12 @@ def fused_mix(
         padding: "causal", "same" or "circular".
         norm: of the conditioning network's transform.
         decay: of the static kernel.
+        mirrored: whether the transform is the DCT-II, by the DFT of rows of 2 n (``Operands``).
 
     Returns:
         (B, D, L) in the dtype of p, stored channel by channel.
     """
+    n = 2 * n if mirrored else n
     scale = 1 / math.sqrt(n) if norm == "ortho" else 1.0
     tensors = (offset, weight, bias, spatial, spectral, delta)
     offset, weight, bias, spatial, spectral, delta = (t.contiguous() for t in tensors)
@@ -70,7 +73,7 @@ def fused_mix(
     pad, u_pad = (None if t is None else t.contiguous().view(torch.uint8) for t in (pad, u_pad))
     result, _, _ = _mix(
         p, u, pad, u_pad, offset, weight, bias, spatial, spectral, hidden, output, delta, kept,
-        n, period, padding, scale, list(decay),
+        n, period, padding, scale, list(decay), mirrored,
     )  # fmt: skip
     return result
 
@@ -95,11 +98,12 @@ def _mix(
     padding: str,
     scale: float,
     decay: list[float],
+    mirrored: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return y, and what is kept of the static kernel."""
     given = Operands(
         p, u, pad, u_pad, offset, weight, bias, spatial, spectral, hidden, output, delta, static,
-        n, period, padding, scale, Decay(*decay),
+        n, period, padding, scale, Decay(*decay), mirrored,
     )  # fmt: skip
     with on_device_of(p), full_precision(p):
         return forward(given)
@@ -107,10 +111,10 @@ def _mix(
 
 @_mix.register_fake
 def _(p, u, pad, u_pad, offset, weight, bias, spatial, spectral, hidden, output, delta, static, n, *settings):  # type: ignore[no-untyped-def]
-    period, padding, scale, decay = settings
+    period, padding, scale, decay, mirrored = settings
     given = Operands(
         p, u, pad, u_pad, offset, weight, bias, spatial, spectral, hidden, output, delta, static,
-        n, period, padding, scale, Decay(*decay),
+        n, period, padding, scale, Decay(*decay), mirrored,
     )  # fmt: skip
     return by_channel(p, given.channels, given.length), *empty_kept(given)
 
@@ -138,10 +142,11 @@ def _mix_backward(
     padding: str,
     scale: float,
     decay: list[float],
+    mirrored: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     given = Operands(
         p, u, pad, u_pad, offset, weight, bias, spatial, spectral, hidden, output, delta, static,
-        n, period, padding, scale, Decay(*decay),
+        n, period, padding, scale, Decay(*decay), mirrored,
     )  # fmt: skip
     with on_device_of(p), full_precision(p):
         return backward(given, dy, (kept, kept_scales))
@@ -157,22 +162,22 @@ def _(dy, p, u, pad, u_pad, offset, weight, bias, spatial, spectral, hidden, out
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
-    *tensors, n, period, padding, scale, decay = inputs
+    *tensors, n, period, padding, scale, decay, mirrored = inputs
     ctx.set_materialize_grads(False)  # the kept spectrum has no gradient of its own
     ctx.save_for_backward(*tensors, *output[1:])
-    ctx.settings = (n, period, padding, scale, decay)
+    ctx.settings = (n, period, padding, scale, decay, mirrored)
 
 
 def _backward(ctx: Any, dy: Tensor | None, *_: Tensor | None) -> tuple[Tensor | None, ...]:
     if dy is None:
-        return (None,) * 18
+        return (None,) * 19
     saved = ctx.saved_tensors
     dp, du, *small, dhidden, doutput, ddelta = _mix_backward(dy, *saved, *ctx.settings)
     fixed = saved[-6] is None  # hidden, output, delta, static, kept, kept_scales
     return (
         dp, None if saved[1] is None else du, None, None, *small,
         None if fixed else dhidden, None if fixed else doutput, None if fixed else ddelta,
-        *[None] * 6,
+        *[None] * 7,
     )  # fmt: skip
 
 

@@ -25,9 +25,10 @@ class Static(NamedTuple):
         output: (D, W).
         delta: (D,).
         kept: (D, n / 2 + 1, 2) float32, its spectrum, delta included, where it is kept.
-        n: transform length.
+        n: number of lags.
         decay: its decay.
         half: whether what it is convolved with has bfloat16's precision.
+        mirrored: whether rows have the lags once more, backwards: see ``Operands``.
     """
 
     hidden: Tensor | None
@@ -37,6 +38,12 @@ class Static(NamedTuple):
     n: int
     decay: Decay
     half: bool
+    mirrored: bool = False
+
+    @property
+    def row(self) -> int:
+        """The length of its rows."""
+        return 2 * self.n if self.mirrored else self.n
 
 
 class Operands(NamedTuple):
@@ -56,11 +63,13 @@ class Operands(NamedTuple):
         output: (D, W).
         delta: (D,).
         static: (D, n / 2 + 1, 2) float32, the static kernel's spectrum, delta included, where it is kept.
-        n: transform length.
+        n: length of the rows that are transformed.
         period: of the circle.
         padding: of the short convolutions.
         scale: of the conditioning network's transform, relative to the unscaled one.
         decay: of the static kernel.
+        mirrored: whether the second half of a row is the first backwards: its DFT is then the DCT-II of that first
+            half, but for a factor and a phase, X[k] = 2 exp(i pi k / n) sum_t x[t] cos(pi k (2 t + 1) / n).
     """
 
     p: Tensor
@@ -81,6 +90,7 @@ class Operands(NamedTuple):
     padding: str
     scale: float
     decay: Decay
+    mirrored: bool
 
     @property
     def batch(self) -> int:
@@ -120,8 +130,8 @@ class Operands(NamedTuple):
     @property
     def kernel(self) -> Static:
         """The static kernel."""
-        half = self.p.dtype == torch.bfloat16
-        return Static(self.hidden, self.output, self.delta, self.static, self.n, self.decay, half)
+        half, lags = self.p.dtype == torch.bfloat16, self.n // 2 if self.mirrored else self.n
+        return Static(self.hidden, self.output, self.delta, self.static, lags, self.decay, half, self.mirrored)
 
     def address(self, tensor: Tensor | None) -> Tensor:
         """Return a tensor whose address the kernel may ignore where there is none."""

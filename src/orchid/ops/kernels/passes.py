@@ -68,14 +68,15 @@ def backward(given: Operands, dy: Tensor, kept: Kept) -> Gradients:
             sums = octet_passes.streams_gradients(given, first, last, dy, grads, dp)
         u_sums = None if u is None else around_fft.context_gradients(given, first, last, grads, du)
         totals.add(first, last, sums, u_sums, spectral)
-        static_grads.add(first, last, rows)
+        static_grads.add(first, last, rows, spectral[..., -1].sum(dim=0) if given.mirrored else None)
         del grads, rows
     return dp, du, *totals.all(), *static_grads.total()
 
 
 def path_of(given: Operands, p: Tensor, dy: Tensor | None = None) -> ModuleType:
     """Return the module that takes p, or p and dy backward, through its kernels."""
-    return next((path for path in (dense, four_step, long) if path.serves(given, p, dy)), around_fft)
+    paths = () if given.mirrored else (dense, four_step, long)
+    return next((path for path in paths if path.serves(given, p, dy)), around_fft)
 
 
 def empty_kept(given: Operands) -> Kept:
@@ -97,7 +98,8 @@ def empty_kept(given: Operands) -> Kept:
 
 def _keeper(given: Operands) -> ModuleType | None:
     """Return the kernels of the forward pass in whose order h0_f is kept, if any."""
-    return next((path for path in (four_step, long) if path.serves(given, given.p)), None)
+    paths = () if given.mirrored else (four_step, long)
+    return next((path for path in paths if path.serves(given, given.p)), None)
 
 
 def _kept(given: Operands) -> Kept:

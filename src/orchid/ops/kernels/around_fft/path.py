@@ -26,7 +26,9 @@ def write(given: Operands, first: int, last: int, static: Tensor, signals: Tenso
     spectra = _spectra(given, first, pairs, signals, None)
     products = signals.view(-1, batch, n, 2)[:pairs]  # the signals have been read
     kept = given.static is not None
-    write_products(spectra, static, given.delta, given.spectral, products, first, given.scale, kept=kept)
+    write_products(
+        spectra, static, given.delta, given.spectral, products, first, given.scale, kept=kept, mirrored=given.mirrored
+    )
     del spectra
     c = inverse_complex_dft(products)
     if given.in_octets(p, y):
@@ -46,13 +48,14 @@ def gradients(
 
     Returns:
         (pairs, B, 2 + sides, n, 2): da, the gradients of the conditioning sequences, c, two channels a row;
-        (pairs, n, 2): that of h0; (parts, channels, K): what programs give to that of the spectral taps.
+        (pairs, n, 2): that of h0; (parts, channels, K): what programs give to that of the spectral taps, of mirrored
+        rows also of the taps delta, (..., K + 1).
     """
     pairs, kept = (last - first + 1) // 2, given.static is not None
     spectra = _spectra(given, first, pairs, signals, dy)
     products = signals[:pairs]  # the signals have been read
     rows, dspectral = write_product_gradients(
-        spectra, static, given.delta, given.spectral, products, first, given.scale, kept=kept
+        spectra, static, given.delta, given.spectral, products, first, given.scale, kept=kept, mirrored=given.mirrored
     )
     del spectra
     return inverse_complex_dft(products), rows, dspectral
@@ -104,17 +107,18 @@ class _Sums:
 def _spectra(given: Operands, first: int, pairs: int, signals: Tensor, dy: Tensor | None) -> Tensor:
     """Return the spectra (pairs, B, rows, n, 2) of a, of the conditioning sequences, and with dy of dc."""
     p, source, n = given.p, given.source, given.n
-    if given.u is None and given.in_octets(p, p if dy is None else dy):
+    if given.u is None and not given.mirrored and given.in_octets(p, p if dy is None else dy):
         octet_passes.write_signals(given, first, pairs, signals, dy)
         return complex_dft(signals[:pairs])
     grad, block = p if dy is None else dy, block_of(n, TIME_BLOCK)
-    signals_kernel[(pairs * given.batch, triton.cdiv(n, 2 * block))](
+    signals_kernel[(pairs * given.batch, triton.cdiv(given.kernel.n, 2 * block))](
         p, source, grad, given.offset, given.weight, given.bias, given.spatial,
         given.address(given.pad), given.address(given.source_pad), signals,
         first, given.channels, given.batch, given.length, source.shape[2], given.period, n,
         *p.stride(), *source.stride(), *grad.stride(),
         SIDES=given.sides, GRAD=dy is not None, **given.time(),
         HAS_PAD=given.pad is not None, HAS_U_PAD=given.source_pad is not None,
-        PAIRED=given.in_pairs(p, grad), U_PAIRED=given.in_pairs(source), BLOCK=block, num_warps=warps_of(block),
+        PAIRED=given.in_pairs(p, grad), U_PAIRED=given.in_pairs(source), MIRRORED=given.mirrored,
+        BLOCK=block, num_warps=warps_of(block),
     )  # fmt: skip
     return complex_dft(signals[:pairs])

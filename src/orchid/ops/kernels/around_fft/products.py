@@ -25,6 +25,7 @@ def write_products(
     scale: float,
     *,
     kept: bool,
+    mirrored: bool = False,
 ) -> None:
     """Write C / n = h_f A / n, (pairs, B, n, 2).
 
@@ -37,6 +38,7 @@ def write_products(
         first: the first channel.
         scale: of the conditioning network's transform.
         kept: see ``static``.
+        mirrored: whether rows are (``Operands``).
     """
     pairs, batch, rows, n, _ = spectra.shape
     bins = block_of(n + 2, BIN_BLOCK)
@@ -44,7 +46,8 @@ def write_products(
     groups = groups_of(batch, pairs * blocks)
     mix_kernel[(pairs, blocks, groups)](
         spectra, static, delta, spectral, out, first, delta.shape[0], batch, n, scale / 2, 0.25 / n,
-        KEPT=kept, group=batch // groups, SIDES=rows - 1, K=spectral.shape[1], BLOCK=bins, num_warps=warps_of(bins),
+        KEPT=kept, **_kind(mirrored, scale), group=batch // groups, SIDES=rows - 1, K=spectral.shape[1],
+        BLOCK=bins, num_warps=warps_of(bins),
     )  # fmt: skip
 
 
@@ -58,26 +61,32 @@ def write_product_gradients(
     scale: float,
     *,
     kept: bool,
+    mirrored: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Write the spectra of da, of the conditioning sequences' gradients and, where ``out`` has a row for it, of c.
 
     ``spectra`` (pairs, B, 2 + sides, n, 2) ends with that of dc. Returns the gradient of h0 in time (pairs, n, 2) and
-    what programs give to that of the spectral taps (parts, 2 pairs, K).
+    what programs give to that of the spectral taps (parts, 2 pairs, K), ``mirrored`` also of delta (..., K + 1).
     """
     pairs, batch, rows, n, _ = spectra.shape
     sides, taps, bins = rows - 2, spectral.shape[1], block_of(n + 2, BIN_GRAD_BLOCK)
     blocks = triton.cdiv(n // 2 + 1, bins)
     groups = groups_of(batch, pairs * blocks)
     dstatic = spectra.new_empty((groups, pairs, n, 2))
-    partial = spectra.new_empty((groups, blocks, pairs, 2, taps))
+    partial = spectra.new_empty((groups, blocks, pairs, 2, taps + mirrored))
     mix_grad_kernel[(pairs, blocks, groups)](
         spectra, static, delta, spectral, out, dstatic, partial,
         first, delta.shape[0], batch, n, scale / 2, 0.25 / n,
-        KEPT=kept, group=batch // groups, SIDES=sides, K=taps, WITH_C=out.shape[2] == rows, BLOCK=bins,
-        num_warps=max(1, bins // 32),
+        KEPT=kept, **_kind(mirrored, scale), group=batch // groups, SIDES=sides, K=taps, WITH_C=out.shape[2] == rows,
+        BLOCK=bins, num_warps=max(1, bins // 32),
     )  # fmt: skip
     in_time = inverse_complex_dft(dstatic.sum(dim=0) if groups > 1 else dstatic[0])
-    return in_time, partial.view(groups * blocks, 2 * pairs, taps)
+    return in_time, partial.view(groups * blocks, 2 * pairs, -1)
+
+
+def _kind(mirrored: bool, scale: float) -> dict[str, bool]:
+    """Return what rows are: mirrored, and of an orthonormal transform."""
+    return {"MIRRORED": mirrored, "LOW": mirrored and scale != 1.0}
 
 
 def groups_of(batch: int, programs: int) -> int:

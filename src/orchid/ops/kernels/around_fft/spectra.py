@@ -7,6 +7,10 @@ Two real rows x, y, of channels d and d + 1 of one sample, are transformed as on
 The library's complex transform needs no passes before or after it and no copy of its input, unlike its real ones.
 Only channels of the same sample share a row: samples never touch each other, not even by rounding. Spectra are
 unscaled; ``scale`` is what the conditioning network's transform is scaled by (1 / sqrt(n) for "ortho").
+
+Of MIRRORED rows (``Operands``) the spectrum is a DCT-II times 2 exp(i pi k / n). The phase drops out of |.|, of
+conj(key) query and of conj(A) E; the static kernel is turned by it. Bin n / 2 is none of the DCT's. LOW, for "ortho":
+coefficient 0 has sqrt(1 / 2) of the others' scale.
 """
 
 # mypy: ignore-errors
@@ -14,7 +18,10 @@ unscaled; ``scale`` is what the conditioning network's transform is scaled by (1
 import triton
 import triton.language as tl
 
+from orchid.ops.kernels.static.waves import cosine, sine
 from orchid.ops.kernels.sums import plus, zeros
+
+PI, ROOT_HALF = tl.constexpr(3.141592653589793), tl.constexpr(0.7071067811865476)
 
 
 @triton.jit
@@ -35,6 +42,29 @@ def _bins(row, k, n):
     re, im = _complex(row, k, inside)
     back_re, back_im = _complex(row, tl.where(k == 0, 0, n - k), inside)
     return re + back_re, im - back_im, im + back_im, back_re - re
+
+
+@triton.jit
+def _low(k, LOW: tl.constexpr):
+    """Return what coefficients k of a DCT are scaled by beside the others."""
+    return tl.where(k == 0, ROOT_HALF if LOW else 1.0, 1.0)
+
+
+@triton.jit
+def _side_bins(row, k, n, MIRRORED: tl.constexpr, LOW: tl.constexpr):
+    """Return the ``_bins`` of a conditioning sequence."""
+    x_re, x_im, y_re, y_im = _bins(row, k, n)
+    if MIRRORED:
+        own = tl.where(2 * k == n, 0.0, _low(k, LOW))
+        x_re, x_im, y_re, y_im = x_re * own, x_im * own, y_re * own, y_im * own
+    return x_re, x_im, y_re, y_im
+
+
+@triton.jit
+def _phase(k, n):
+    """Return exp(i pi k / n), times what DCT coefficients k of the static kernel are of its row's bins."""
+    angle, factor = k.to(tl.float32) * (PI / n), tl.where(k == 0, 0.5, ROOT_HALF)
+    return factor * cosine(angle), factor * sine(angle)
 
 
 @triton.jit
@@ -65,7 +95,8 @@ def _crossed(key_re, key_im, query_re, query_im, scale):
 
 @triton.jit
 def _kernels(
-    static, delta, taps, sides, pair, d, D, k, n, scale, KEPT: tl.constexpr, SIDES: tl.constexpr, K: tl.constexpr
+    static, delta, taps, sides, pair, d, D, k, n, scale,
+    KEPT: tl.constexpr, MIRRORED: tl.constexpr, LOW: tl.constexpr, SIDES: tl.constexpr, K: tl.constexpr,
 ):  # fmt: skip
     """Return twice h_f = h0_f + hx_f of channels d and d + 1 at bins k; ``sides`` is the first conditioning row.
 
@@ -80,18 +111,22 @@ def _kernels(
         x_re, x_im, y_re, y_im = 2 * x_re, 2 * x_im, 2 * y_re, 2 * y_im
     else:
         x_re, x_im, y_re, y_im = _bins(static + pair * 2 * n, k, n)
+        if MIRRORED:
+            re, im = _phase(k, n)
+            x_re, x_im = x_re * re + x_im * im, 0.0 * x_im
+            y_re, y_im = y_re * re + y_im * im, 0.0 * y_im
         x_re += 2 * tl.load(delta + d).to(tl.float32)
         y_re += 2 * tl.load(delta + e).to(tl.float32)
     edge = _edge(k, n)
     for j in tl.static_range(K):
         near = k - K // 2 + j
         if SIDES == 1:
-            a_re, a_im, b_re, b_im = _bins(sides, near, n)
+            a_re, a_im, b_re, b_im = _side_bins(sides, near, n, MIRRORED, LOW)
             x_re += tl.load(x_taps + j).to(tl.float32) * 2 * scale * magnitude(a_re, a_im)
             y_re += tl.load(y_taps + j).to(tl.float32) * 2 * scale * magnitude(b_re, b_im)
         if SIDES == 2:
-            a_re, a_im, b_re, b_im = _bins(sides, near, n)
-            q_re, q_im, r_re, r_im = _bins(sides + 2 * n, near, n)
+            a_re, a_im, b_re, b_im = _side_bins(sides, near, n, MIRRORED, LOW)
+            q_re, q_im, r_re, r_im = _side_bins(sides + 2 * n, near, n, MIRRORED, LOW)
             re, im = _crossed(a_re, a_im, q_re, q_im, scale)
             x_re += 2 * tl.load(x_taps + j).to(tl.float32) * re
             x_im += tl.where(edge, 0.0, 2 * tl.load(x_taps + j).to(tl.float32) * im)
@@ -115,7 +150,8 @@ def _put_product(target, row, k, n, x_re, x_im, y_re, y_im, share):
 @triton.jit(do_not_specialize=["first", "group"])
 def mix_kernel(
     spectra, static, delta, taps, out, first, D, batch, n, scale, share, group,
-    KEPT: tl.constexpr, SIDES: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr,
+    KEPT: tl.constexpr, MIRRORED: tl.constexpr, LOW: tl.constexpr, SIDES: tl.constexpr, K: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Write C / n = h_f A / n: spectra (pairs, B, 1 + SIDES, n) of a and the conditioning sequences, out (pairs, B, n).
 
@@ -127,7 +163,9 @@ def mix_kernel(
     for i in range(group):
         row = pair * batch + part * group + i
         a = spectra + row * ((1 + SIDES) * 2 * n)
-        x_re, x_im, y_re, y_im = _kernels(static, delta, taps, a + 2 * n, pair, d, D, k, n, scale, KEPT, SIDES, K)
+        x_re, x_im, y_re, y_im = _kernels(
+            static, delta, taps, a + 2 * n, pair, d, D, k, n, scale, KEPT, MIRRORED, LOW, SIDES, K
+        )  # fmt: skip
         _put_product(out + row * 2 * n, a, k, n, x_re, x_im, y_re, y_im, share)
 
 
@@ -155,13 +193,18 @@ def _turned(re, im, dm, factor):
 @triton.jit(do_not_specialize=["first", "group"])
 def mix_grad_kernel(
     spectra, static, delta, taps, out, dstatic, partial, first, D, batch, n, scale, share, group,
-    KEPT: tl.constexpr, SIDES: tl.constexpr, K: tl.constexpr, WITH_C: tl.constexpr, BLOCK: tl.constexpr,
+    KEPT: tl.constexpr, MIRRORED: tl.constexpr, LOW: tl.constexpr, SIDES: tl.constexpr, K: tl.constexpr,
+    WITH_C: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Write the spectra whose unscaled inverse transforms are da, the gradients of the conditioning sequences, and c.
 
     spectra (pairs, B, 2 + SIDES, n) ends with that of dc; out (pairs, B, 1 + SIDES + WITH_C, n). An inverse transform
     counts a bin with a mirror image twice, the adjoint of a half spectrum once: hence the factors 1 / w. A program sums
     over ``group`` samples: dstatic (groups, pairs, n) and partial (groups, blocks, pairs, 2, K) are their shares.
+
+    MIRRORED, a column of partial follows for the taps ``delta``, which are no lag of a DCT's kernel. There the gradient
+    of h_f is half of w conj(A) E / n, and that of the conditioning sequences twice what the inverse transform makes of
+    theirs: only sums are halved.
     """
     ROWS: tl.constexpr = 2 + SIDES
     pair, block, part = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
@@ -177,7 +220,9 @@ def mix_grad_kernel(
         a = spectra + row * (ROWS * 2 * n)
         sides, grad = a + 2 * n, a + (ROWS - 1) * 2 * n
         target = out + row * ((1 + SIDES + WITH_C) * 2 * n)
-        x_re, x_im, y_re, y_im = _kernels(static, delta, taps, sides, pair, d, D, k, n, scale, KEPT, SIDES, K)
+        x_re, x_im, y_re, y_im = _kernels(
+            static, delta, taps, sides, pair, d, D, k, n, scale, KEPT, MIRRORED, LOW, SIDES, K
+        )  # fmt: skip
         dx_re, dx_im, dy_re, dy_im = _kernel_grads(a, grad, k, n, share)
         sx_re += dx_re
         sx_im += dx_im
@@ -188,15 +233,16 @@ def mix_grad_kernel(
             dm, dn = zero, zero
             for j in tl.static_range(K):
                 near = k - K // 2 + j
-                g_re, g_im, h_re, h_im = _bins(sides, near, n)
+                g_re, g_im, h_re, h_im = _side_bins(sides, near, n, MIRRORED, LOW)
                 x_sums = x_sums + (dx_re * magnitude(g_re, g_im) * scale,)
                 y_sums = y_sums + (dy_re * magnitude(h_re, h_im) * scale,)
                 near_x, _, near_y, _ = _kernel_grads(a, grad, near, n, share)
                 dm += tl.load(x_taps + K - 1 - j).to(tl.float32) * near_x
                 dn += tl.load(y_taps + K - 1 - j).to(tl.float32) * near_y
-            g_re, g_im, h_re, h_im = _bins(sides, k, n)
-            g_re, g_im = _turned(g_re, g_im, dm, 2 * scale * own)
-            h_re, h_im = _turned(h_re, h_im, dn, 2 * scale * own)
+            g_re, g_im, h_re, h_im = _side_bins(sides, k, n, MIRRORED, LOW)
+            factor = 2 * scale * own * _low(k, LOW)
+            g_re, g_im = _turned(g_re, g_im, dm, factor)
+            h_re, h_im = _turned(h_re, h_im, dn, factor)
             _put_bins(target + 2 * n, k, n, g_re, g_im, h_re, h_im)
         if SIDES == 2:
             edge = _edge(k, n)
@@ -204,8 +250,8 @@ def mix_grad_kernel(
             u_re, u_im, v_re, v_im = zero, zero, zero, zero
             for j in tl.static_range(K):
                 near = k - K // 2 + j
-                g_re, g_im, h_re, h_im = _bins(sides, near, n)
-                q_re, q_im, r_re, r_im = _bins(sides + 2 * n, near, n)
+                g_re, g_im, h_re, h_im = _side_bins(sides, near, n, MIRRORED, LOW)
+                q_re, q_im, r_re, r_im = _side_bins(sides + 2 * n, near, n, MIRRORED, LOW)
                 re, im = _crossed(g_re, g_im, q_re, q_im, scale)
                 x_sums = x_sums + (dx_re * re + dx_im * im,)
                 re, im = _crossed(h_re, h_im, r_re, r_im, scale)
@@ -216,11 +262,11 @@ def mix_grad_kernel(
                 u_im += tl.load(x_taps + K - 1 - j).to(tl.float32) * tl.where(near_edge, 0.0, near_im)
                 v_re += tl.load(y_taps + K - 1 - j).to(tl.float32) * far_re
                 v_im += tl.load(y_taps + K - 1 - j).to(tl.float32) * tl.where(near_edge, 0.0, far_im)
-            g_re, g_im, h_re, h_im = _bins(sides, k, n)
-            q_re, q_im, r_re, r_im = _bins(sides + 2 * n, k, n)
+            g_re, g_im, h_re, h_im = _side_bins(sides, k, n, MIRRORED, LOW)
+            q_re, q_im, r_re, r_im = _side_bins(sides + 2 * n, k, n, MIRRORED, LOW)
             # dkey = query conj(dX), dquery = key dX, with scale^2; what is loaded is twice the spectrum, whose
             # scale is halved: a factor 2 in all
-            factor = 2 * scale * scale * own
+            factor = 2 * scale * scale * own * _low(k, LOW)
             _put_bins(
                 target + 2 * n, k, n,
                 factor * (q_re * u_re + q_im * u_im), factor * (q_im * u_re - q_re * u_im),
@@ -236,7 +282,14 @@ def mix_grad_kernel(
             _put_product(target + (1 + SIDES) * 2 * n, a, k, n, x_re, x_im, y_re, y_im, share)
         _put_product(target, grad, k, n, x_re, -x_im, y_re, -y_im, share)
     pairs = tl.num_programs(0)
+    COLUMNS: tl.constexpr = K + 1 if MIRRORED else K
+    shares = partial + ((part * tl.num_programs(1) + block) * pairs + pair) * 2 * COLUMNS
+    half = 0.5 if MIRRORED else 1.0
+    if MIRRORED:
+        tl.store(shares + K, half * tl.sum(sx_re))
+        tl.store(shares + COLUMNS + K, half * tl.sum(sy_re))
+        re, im = _phase(k, n)
+        sx_re, sx_im, sy_re, sy_im = sx_re * re, sx_re * im, sy_re * re, sy_re * im
     _put_bins(dstatic + (part * pairs + pair) * 2 * n, k, n, sx_re * own, sx_im * own, sy_re * own, sy_im * own)
-    shares = partial + ((part * tl.num_programs(1) + block) * pairs + pair) * 2 * K
     for j in tl.static_range(2 * K if SIDES else 0):
-        tl.store(shares + j, tl.sum(sums[j]))
+        tl.store(shares + j // K * COLUMNS + j % K, half * tl.sum(sums[j]))

@@ -93,6 +93,14 @@ def _put_cells(pointer, m, n, x0, x1, y0, y1):
 
 
 @triton.jit
+def _put_mirrored(pointer, m, n, x0, x1, y0, y1):
+    """Store positions t = 2 m and 2 m + 1 of the first half of a row of n at n - 1 - t."""
+    back = n // 2 - 1 - m
+    there = (2 * back)[:, None] + tl.arange(0, 2)[None, :] >= n // 2
+    tl.store(_cells(pointer, back), tl.join(tl.join(x1, x0), tl.join(y1, y0)), mask=there[:, :, None])
+
+
+@triton.jit
 def put_row(pointer, m, length, even, odd):
     """Store positions 2 m and 2 m + 1 of a contiguous row."""
     t = (2 * m)[:, None] + tl.arange(0, 2)[None, :]
@@ -105,9 +113,12 @@ def signals_kernel(
     first, D, batch, length, u_length, period, n,
     p_batch, p_channel, p_time, u_batch, u_channel, u_time, dy_batch, dy_channel, dy_time,
     SIDES: tl.constexpr, GRAD: tl.constexpr, K: tl.constexpr, SHIFT: tl.constexpr, CIRCULAR: tl.constexpr,
-    HAS_PAD: tl.constexpr, HAS_U_PAD: tl.constexpr, PAIRED: tl.constexpr, U_PAIRED: tl.constexpr, BLOCK: tl.constexpr,
+    HAS_PAD: tl.constexpr, HAS_U_PAD: tl.constexpr, PAIRED: tl.constexpr, U_PAIRED: tl.constexpr,
+    MIRRORED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Write a = s_1 * v, the SIDES conditioning sequences Conv1d_t(u) and with GRAD dc = s_2 * dy, zero padded to n.
+
+    MIRRORED they are padded to n / 2, and follow once more backwards.
 
     out (pairs, B, 1 + SIDES + GRAD, n) complex, for the channels from ``first`` on. A channel that is not there, beside
     the last of an odd number, is zero.
@@ -149,7 +160,12 @@ def signals_kernel(
     ROWS: tl.constexpr = 1 + SIDES + GRAD
     for i in tl.static_range(ROWS):
         target = out + (row * ROWS + i) * 2 * n
-        _put_cells(target, m, n, cells[2 * i], cells[2 * i + 1], cells[2 * (ROWS + i)], cells[2 * (ROWS + i) + 1])
+        x0, x1, y0, y1 = cells[2 * i], cells[2 * i + 1], cells[2 * (ROWS + i)], cells[2 * (ROWS + i) + 1]
+        if MIRRORED:
+            _put_cells(target, m, n // 2, x0, x1, y0, y1)
+            _put_mirrored(target, m, n, x0, x1, y0, y1)
+        else:
+            _put_cells(target, m, n, x0, x1, y0, y1)
 
 
 @triton.jit(do_not_specialize=["first"])

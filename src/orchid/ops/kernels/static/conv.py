@@ -44,12 +44,12 @@ def plus_static_conv(x: Tensor, u: Tensor, kernel: Static) -> Tensor:
     Returns:
         (B, D, L) in the dtype of x, stored channel by channel.
     """
-    hidden, output, delta, kept, n, decay, _ = kernel
-    tensors = (None if t is None else t.contiguous() for t in (hidden, output, delta, kept))
+    n, parts = kernel.n, (kernel.hidden, kernel.output, kernel.delta, kernel.kept)
+    tensors = (None if t is None else t.contiguous() for t in parts)
     if four_step.serves_rows(n, x):
         u = u.to(x.dtype)  # under autocast tokens are float32, as they are for the projection
     u = u if u.stride(2) == 1 else u.contiguous()
-    return _conv(x if x.stride(2) == 1 else x.contiguous(), u, *tensors, n, list(decay))[0]
+    return _conv(x if x.stride(2) == 1 else x.contiguous(), u, *tensors, n, list(kernel.decay))[0]
 
 
 @torch.library.custom_op("orchid::plus_static_conv", mutates_args=())

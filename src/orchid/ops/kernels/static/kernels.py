@@ -35,11 +35,11 @@ def _product(x, y, PRECISION: tl.constexpr):
 
 
 @triton.jit
-def _both(rows, pair, t, n, d, last, COMPLEX: tl.constexpr):
+def _both(rows, pair, t, n, size, d, last, COMPLEX: tl.constexpr):
     """Load positions t (BLOCK,) of channels d and d + 1 (PAIRS,): of complex rows, or of two real ones each."""
     inside = (d < last)[:, None] & (t < n)[None, :]
     if COMPLEX:
-        cell = 2 * (pair[:, None] * n + t[None, :])
+        cell = 2 * (pair[:, None] * size + t[None, :])
         part = tl.arange(0, 2)[None, None, :]
         return tl.split(tl.load(rows + cell[:, :, None] + part, mask=inside[:, :, None], other=0.0))
     else:
@@ -50,10 +50,14 @@ def _both(rows, pair, t, n, d, last, COMPLEX: tl.constexpr):
 
 @triton.jit(do_not_specialize=["first", "last"])
 def static_kernel(
-    hidden, output, out, first, last, n, width, unit, span, slope, fall, scale,
-    COMPLEX: tl.constexpr, PRECISION: tl.constexpr, WIDTH: tl.constexpr, PAIRS: tl.constexpr, BLOCK: tl.constexpr,
+    hidden, output, out, first, last, n, size, width, unit, span, slope, fall, scale,
+    COMPLEX: tl.constexpr, MIRRORED: tl.constexpr,
+    PRECISION: tl.constexpr, WIDTH: tl.constexpr, PAIRS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Write h0 of channels first ... last - 1, (pairs, n) complex or (channels, n); hidden (n, W), output (D, W)."""
+    """Write h0 of channels first ... last - 1, (pairs, size) complex or (channels, n); hidden (n, W), output (D, W).
+
+    MIRRORED rows are of 2 n, lags once more backwards.
+    """
     t, pair = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.program_id(1) * PAIRS + tl.arange(0, PAIRS)
     d = first + 2 * pair
     z = tl.trans(_rows(hidden, t, n, width, WIDTH))
@@ -63,8 +67,11 @@ def static_kernel(
     y *= _decay(d[:, None] + 1, last, t[None, :], n, unit, span, slope, fall, scale)
     inside = (d < last)[:, None] & (t < n)[None, :]  # a chunk's cells fit 32 bits
     if COMPLEX:
-        cell = 2 * (pair[:, None] * n + t[None, :])
+        cell = 2 * (pair[:, None] * size + t[None, :])
         tl.store(out + cell[:, :, None] + tl.arange(0, 2)[None, None, :], tl.join(x, y), mask=inside[:, :, None])
+        if MIRRORED:
+            cell = 2 * (pair[:, None] * size + size - 1 - t[None, :])
+            tl.store(out + cell[:, :, None] + tl.arange(0, 2)[None, None, :], tl.join(x, y), mask=inside[:, :, None])
     else:
         cell = 2 * pair[:, None] * n + t[None, :]
         tl.store(out + cell, x, mask=inside)
@@ -73,14 +80,14 @@ def static_kernel(
 
 @triton.jit(do_not_specialize=["first", "last", "steps"])
 def static_grad_kernel(
-    rows, hidden, output, dhidden, doutput, ddelta, first, last, n, width, unit, span, slope, fall, scale, steps,
-    COMPLEX: tl.constexpr, FIRST: tl.constexpr,
+    rows, hidden, output, dhidden, doutput, ddelta, first, last, n, size, width, unit, span, slope, fall, scale, steps,
+    COMPLEX: tl.constexpr, TAP: tl.constexpr, FIRST: tl.constexpr,
     PRECISION: tl.constexpr, WIDTH: tl.constexpr, PAIRS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Add to a group's share of dhidden (groups, n, W), and write ddelta and a block's share of doutput (blocks, C, W).
 
     The FIRST chunk of channels adds to nothing. rows are the gradients of the kernels in time, of channels first ...
-    last - 1: (pairs, n) complex or (channels, n).
+    last - 1: (pairs, size) complex or (channels, n). ddelta only where delta is a TAP, at lag 0.
     """
     block, group = tl.program_id(0), tl.program_id(1)
     dhidden += group.to(tl.int64) * n * width
@@ -93,10 +100,11 @@ def static_grad_kernel(
     for step in range(steps):
         pair = (group * steps + step) * PAIRS + tl.arange(0, PAIRS)
         d = first + 2 * pair
-        x, y = _both(rows, pair, t, n, d, last, COMPLEX)
-        if block == 0:  # a tap at lag 0
-            tl.store(ddelta + d, tl.sum(tl.where((t == 0)[None, :], x, 0.0), axis=1), mask=d < last)
-            tl.store(ddelta + d + 1, tl.sum(tl.where((t == 0)[None, :], y, 0.0), axis=1), mask=d + 1 < last)
+        x, y = _both(rows, pair, t, n, size, d, last, COMPLEX)
+        if TAP:
+            if block == 0:
+                tl.store(ddelta + d, tl.sum(tl.where((t == 0)[None, :], x, 0.0), axis=1), mask=d < last)
+                tl.store(ddelta + d + 1, tl.sum(tl.where((t == 0)[None, :], y, 0.0), axis=1), mask=d + 1 < last)
         x *= _decay(d[:, None], last, t[None, :], n, unit, span, slope, fall, scale)
         y *= _decay(d[:, None] + 1, last, t[None, :], n, unit, span, slope, fall, scale)
         total += _product(tl.trans(x), _rows(output, d, last, width, WIDTH), PRECISION)

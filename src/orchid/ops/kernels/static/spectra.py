@@ -18,19 +18,19 @@ PROGRAMS = 512
 
 
 def static_spectra(given: Static, first: int, last: int) -> Tensor:
-    """Return T h0 of channels first ... last - 1, (pairs, n, 2)."""
-    rows = given.delta.new_empty(((last - first + 1) // 2, given.n, 2), dtype=torch.float32)
+    """Return T h0 of channels first ... last - 1, (pairs, row, 2)."""
+    rows = given.delta.new_empty(((last - first + 1) // 2, given.row, 2), dtype=torch.float32)
     return complex_dft(write_static(given, first, last, rows))
 
 
 def write_static(given: Static, first: int, last: int, rows: Tensor) -> Tensor:
-    """Write h0 of channels first ... last - 1: two channels a complex row, (pairs, n, 2), or (channels, n)."""
+    """Write h0 of channels first ... last - 1: two channels a complex row, (pairs, row, 2), or (channels, n)."""
     hidden, output = given.hidden, given.output
     assert hidden is not None and output is not None
     blocks = triton.cdiv(given.n, LAG_BLOCK), triton.cdiv((last - first + 1) // 2, STATIC_PAIRS)
     static_kernel[blocks](
-        hidden, output, rows, first, last, given.n, hidden.shape[1], *given.decay,
-        COMPLEX=rows.ndim == 3, **_sizes(given, hidden),
+        hidden, output, rows, first, last, given.n, rows.shape[1], hidden.shape[1], *given.decay,
+        COMPLEX=rows.ndim == 3, MIRRORED=given.mirrored, **_sizes(given, hidden),
     )  # fmt: skip
     return rows
 
@@ -56,10 +56,11 @@ class StaticGradients:
         self._output = delta.new_empty(0) if output is None else torch.empty_like(output)
         self._delta = torch.zeros_like(delta) if hidden is None else torch.empty_like(delta)
 
-    def add(self, first: int, last: int, rows: Tensor) -> None:
+    def add(self, first: int, last: int, rows: Tensor, ddelta: Tensor | None = None) -> None:
         """Add what channels first ... last - 1 give.
 
-        rows are the gradients of their kernels in time: two channels a complex row, (pairs, n, 2), or (channels, n).
+        rows are the gradients of their kernels in time: two channels a complex row, (pairs, row, 2), or (channels, n).
+        ddelta are those of their taps delta, where these are no lag of the kernel.
         """
         given, hidden = self._given, self._given.hidden
         if hidden is None:
@@ -68,10 +69,12 @@ class StaticGradients:
         shares = rows.new_empty((self._lags, last - first, hidden.shape[1]))
         static_grad_kernel[(self._lags, self._splits)](
             rows, hidden, given.output, self._hidden, shares, self._delta,
-            first, last, given.n, hidden.shape[1], *given.decay,
+            first, last, given.n, rows.shape[1], hidden.shape[1], *given.decay,
             steps=triton.cdiv(pairs, STATIC_PAIRS * self._splits),
-            COMPLEX=rows.ndim == 3, FIRST=not self._begun, **_sizes(given, hidden),
+            COMPLEX=rows.ndim == 3, TAP=ddelta is None, FIRST=not self._begun, **_sizes(given, hidden),
         )  # fmt: skip
+        if ddelta is not None:
+            self._delta[first:last] = ddelta[: last - first]
         self._begun = True
         added_up(shares, self._output[first:last])
 
