@@ -351,6 +351,10 @@ class Warp:
             bits, whole = _bits(kind), UNSIGNED[2 * _bits(kind)]
             x, y = (self._typed(self._value(x, bits), kind).astype(np.int64).astype(whole) for x in o[1:3])
             self._set(o[0], WHOLE[name](x, y, *(self._value(z, 2 * bits) for z in o[3:])), guard)
+        elif kinds[0] == "hi":
+            assert (name, _bits(kind)) == ("mul", 32), (name, kind)
+            x, y = (self._typed(self._value(x), kind).astype(np.int64) for x in o[1:3])
+            self._set(o[0], ((x * y) >> 32).astype(np.uint32), guard)
         else:
             bits = _bits(kind)
             given = (self._typed(self._value(x, bits), kind) for x in o[1:])
