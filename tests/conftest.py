@@ -52,6 +52,17 @@ def interpreter_like_a_gpu() -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def few_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the filter's network take many lags a program in the interpreter, which takes its time for each of them."""
+    if torch.cuda.is_available() or importlib.util.find_spec("triton") is None:
+        return
+    from orchid.ops.kernels.static import network
+
+    sizes = network._sizes
+    monkeypatch.setattr(network, "_sizes", lambda *given: {**sizes(*given), "ROWS": 1024, "BLOCK": 64})
+
+
 @pytest.fixture(autouse=True)
 def seeded() -> None:
     torch.manual_seed(0)

@@ -11,6 +11,8 @@ pytest.importorskip("triton", reason="needs Triton")
 from orchid.ops.kernels import passes
 from orchid.ops.kernels.four_step import path as four_step
 
+pytestmark = pytest.mark.usefixtures("few_programs")
+
 # Channels: the ratio of two random errors needs many numbers; the interpreter takes its time.
 WIDTH = 4 if DEVICE == "cpu" else 32
 

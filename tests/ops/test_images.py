@@ -12,6 +12,8 @@ from orchid.nn.mixer2d import OrchidMixer2d
 pytest.importorskip("triton", reason="needs Triton")
 from orchid.ops.kernels.images import operator as images
 
+pytestmark = pytest.mark.usefixtures("few_programs")
+
 CONDITIONINGS = ["phase", "cross", "static"]
 
 

@@ -19,6 +19,8 @@ from orchid.ops.kernels.static import conv as static_conv
 from orchid.ops.kernels.static import spectra as static
 from orchid.ops.kernels.streams import launches as octet_passes
 
+pytestmark = pytest.mark.usefixtures("few_programs")
+
 # Float32 against a float64 reference. Gradients of taps and biases sum over batch and length.
 TOLERANCE = 1e-5
 

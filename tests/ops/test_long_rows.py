@@ -12,6 +12,8 @@ from orchid.ops.kernels import passes
 from orchid.ops.kernels.long import path as long
 from orchid.ops.kernels.operands import Decay, Static
 
+pytestmark = pytest.mark.usefixtures("few_programs")
+
 # Channels and samples: the ratio of two random errors needs many numbers; the interpreter takes its time.
 WIDTH, BATCH = (2, 1) if DEVICE == "cpu" else (32, 3)
 # The shortest rows.

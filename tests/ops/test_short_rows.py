@@ -13,6 +13,8 @@ pytest.importorskip("triton", reason="needs Triton")
 from orchid.ops.kernels import passes
 from orchid.ops.kernels.dense import path as dense
 
+pytestmark = pytest.mark.usefixtures("few_programs")
+
 
 class TestShortRows:
     """Many short rows in half precision take one kernel, whose transforms are matrix products."""
