@@ -50,12 +50,11 @@ def test_output_and_every_gradient(height: int, width: int, conditioning: str) -
         assert_close(name, ours[name].cpu(), expected.float(), 1e-5)
 
 
-@pytest.mark.parametrize("conditioning", ["phase", "cross"])
-def test_five_taps_and_more_than_one_of_everything(monkeypatch: pytest.MonkeyPatch, conditioning: str) -> None:
+def test_five_taps_and_more_than_one_of_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks, chunks of channels, groups of samples, several blocks a program."""
     for name, value in {"BLOCK": 64, "GRAD_BLOCK": 16, "ELEMENTS": 2 * 3 * 30, "PROGRAMS": 4}.items():
         monkeypatch.setattr(images, name, value)
-    mixer = build(5, 6, kernel_size=5, conditioning=conditioning)
+    mixer = build(5, 6, kernel_size=5, conditioning="cross")
     x = torch.randn(3, 5, 6, 3, device=DEVICE)
     ours = results(mixer, x)
     for name, expected in exact(mixer, x).items():
