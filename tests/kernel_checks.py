@@ -1,7 +1,7 @@
-"""What the tests of the fused kernels share: layers that take them, and how far off half precision may be."""
+"""What the tests of the fused kernels share: layers that take them, and comparisons with the reference."""
 
 import torch
-from helpers import relative_error
+from helpers import assert_close, reference_mixer, relative_error
 
 from orchid import OrchidMixer
 
@@ -46,3 +46,40 @@ def pooled(tensors: dict[str, torch.Tensor], scales: dict[str, torch.Tensor]) ->
     small = [name for name, t in large.items() if t.numel() < 50]
     parts = [large.pop(name).flatten() / scales[name].detach().double().square().mean().sqrt() for name in small]
     return {**large, "small": torch.cat(parts)}
+
+
+# Float32 against a float64 reference. Gradients of taps and biases sum over batch and length.
+TOLERANCE = 1e-5
+
+
+def check(
+    mixer: OrchidMixer,
+    x: torch.Tensor,
+    mask: torch.Tensor | None = None,
+    context: torch.Tensor | None = None,
+    context_mask: torch.Tensor | None = None,
+    tolerance: float = TOLERANCE,
+) -> None:
+    """Compare outputs at real tokens, and the gradients of a random sum of them."""
+    inputs = {"x": x, **({} if context is None else {"context": context})}
+    weight = torch.randn(x.shape, dtype=torch.float64)
+    if mask is not None:
+        weight *= mask[..., None].cpu()
+    results = []
+    for reference in (False, True):
+        layer = OrchidMixer(mixer.d_model, mixer.max_length, **{**mixer._options(), "backend": "torch"}).double()
+        layer.load_state_dict(mixer.state_dict())
+        layer = layer if reference else mixer
+        leaves = {
+            name: (t.double().cpu() if reference else t).detach().clone().requires_grad_() for name, t in inputs.items()
+        }
+        masks = [m if m is None or not reference else m.cpu() for m in (mask, context_mask)]
+        call = reference_mixer if reference else OrchidMixer.forward
+        y = call(layer, leaves["x"], masks[0], leaves.get("context"), masks[1])
+        names = {**leaves, **dict(layer.named_parameters())}
+        grads = torch.autograd.grad((y * weight.to(y.device, y.dtype)).sum(), list(names.values()))
+        real = y if mask is None else y[mask.to(y.device)]
+        results.append({"y": real, **dict(zip(names, grads, strict=True))})
+    ours, theirs = results
+    for name, expected in theirs.items():
+        assert_close(name, ours[name].cpu(), expected.to(ours[name].dtype), tolerance)

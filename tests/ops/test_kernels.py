@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from helpers import assert_close, option_id, reference_mixer, relative_error
-from kernel_checks import DEVICE, assert_at_most_twice_as_far_off, build
+from helpers import option_id, relative_error
+from kernel_checks import DEVICE, TOLERANCE, assert_at_most_twice_as_far_off, build, check
 
 from orchid import OrchidMixer
 
@@ -20,43 +20,6 @@ from orchid.ops.kernels.static import spectra as static
 from orchid.ops.kernels.streams import launches as octet_passes
 
 pytestmark = pytest.mark.usefixtures("few_programs")
-
-# Float32 against a float64 reference. Gradients of taps and biases sum over batch and length.
-TOLERANCE = 1e-5
-
-
-def check(
-    mixer: OrchidMixer,
-    x: torch.Tensor,
-    mask: torch.Tensor | None = None,
-    context: torch.Tensor | None = None,
-    context_mask: torch.Tensor | None = None,
-    tolerance: float = TOLERANCE,
-) -> None:
-    """Compare outputs at real tokens, and the gradients of a random sum of them."""
-    inputs = {"x": x, **({} if context is None else {"context": context})}
-    weight = torch.randn(x.shape, dtype=torch.float64)
-    if mask is not None:
-        weight *= mask[..., None].cpu()
-    results = []
-    for reference in (False, True):
-        layer = OrchidMixer(mixer.d_model, mixer.max_length, **{**mixer._options(), "backend": "torch"}).double()
-        layer.load_state_dict(mixer.state_dict())
-        layer = layer if reference else mixer
-        leaves = {
-            name: (t.double().cpu() if reference else t).detach().clone().requires_grad_() for name, t in inputs.items()
-        }
-        masks = [m if m is None or not reference else m.cpu() for m in (mask, context_mask)]
-        call = reference_mixer if reference else OrchidMixer.forward
-        y = call(layer, leaves["x"], masks[0], leaves.get("context"), masks[1])
-        names = {**leaves, **dict(layer.named_parameters())}
-        grads = torch.autograd.grad((y * weight.to(y.device, y.dtype)).sum(), list(names.values()))
-        real = y if mask is None else y[mask.to(y.device)]
-        results.append({"y": real, **dict(zip(names, grads, strict=True))})
-    ours, theirs = results
-    for name, expected in theirs.items():
-        assert_close(name, ours[name].cpu(), expected.to(ours[name].dtype), tolerance)
-
 
 CASES = [
     ({"conditioning": "static"}, 16, 16),
@@ -483,35 +446,3 @@ def test_rows_whose_columns_do_not_fit_shared_memory(monkeypatch: pytest.MonkeyP
         )  # fmt: skip
         assert passes.path_of(given, p) is path
         assert passes._keeper(given) is (path if path is long else None)
-
-
-class TestDct:
-    """The DCT by the DFT of rows that are followed by themselves backwards."""
-
-    def test_masks_and_contexts(self) -> None:
-        mask = torch.rand(2, 12, device=DEVICE) > 0.3
-        x, context = torch.randn(2, 12, 2, device=DEVICE), torch.randn(2, 9, 2, device=DEVICE)
-        check(build(transform="dct"), x, mask)
-        check(build(transform="dct", conditioning="cross"), x, context=context)
-
-    def test_frozen(self) -> None:
-        mixer, x = build(transform="dct"), torch.randn(2, 16, 2, device=DEVICE)
-        expected = mixer(x)
-        assert relative_error(mixer.freeze()(x), expected) < 1e-6
-
-    def test_chunks_groups_and_an_odd_number_of_channels(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setitem(passes.ELEMENTS, around_fft, 2 * 3 * 80)
-        monkeypatch.setattr(products, "BIN_GRAD_BLOCK", 16)
-        check(build(3, 40, transform="dct"), torch.randn(3, 37, 3, device=DEVICE))
-
-    def test_half_precision(self) -> None:
-        width = 4 if DEVICE == "cpu" else 32
-        mixer = build(width, 64, transform="dct").bfloat16()
-        assert_at_most_twice_as_far_off(mixer, torch.randn(4, 64, width, device=DEVICE).bfloat16())
-
-    def test_zeros(self) -> None:
-        mixer = build(transform="dct")
-        mixer.in_proj.bias.data.zero_()
-        y = mixer(torch.zeros(1, 16, 2, device=DEVICE))
-        grads = torch.autograd.grad(y.sum(), list(mixer.parameters()))
-        assert all(torch.isfinite(t).all() for t in (y, *grads))

@@ -25,7 +25,8 @@ PI, ROOT_HALF = tl.constexpr(3.141592653589793), tl.constexpr(0.7071067811865476
 
 
 @triton.jit
-def _complex(pointer, k, inside):
+def load_complex(pointer, k, inside):
+    """Load complex numbers k, zero where not inside: real and imaginary parts."""
     return tl.split(tl.load(pointer + 2 * k[:, None] + tl.arange(0, 2)[None, :], mask=inside[:, None], other=0.0))
 
 
@@ -39,8 +40,8 @@ def _edge(k, n):
 def _bins(row, k, n):
     """Load twice the bins k of both channels of a complex row, zero outside 0 ... n / 2: real and imaginary parts."""
     inside = (k >= 0) & (2 * k <= n)
-    re, im = _complex(row, k, inside)
-    back_re, back_im = _complex(row, tl.where(k == 0, 0, n - k), inside)
+    re, im = load_complex(row, k, inside)
+    back_re, back_im = load_complex(row, tl.where(k == 0, 0, n - k), inside)
     return re + back_re, im - back_im, im + back_im, back_re - re
 
 
@@ -106,8 +107,8 @@ def _kernels(
     x_taps, y_taps = taps + d * K, taps + e * K
     if KEPT:
         bins, inside = n // 2 + 1, 2 * k <= n
-        x_re, x_im = _complex(static + d * 2 * bins, k, inside)
-        y_re, y_im = _complex(static + e * 2 * bins, k, inside)
+        x_re, x_im = load_complex(static + d * 2 * bins, k, inside)
+        y_re, y_im = load_complex(static + e * 2 * bins, k, inside)
         x_re, x_im, y_re, y_im = 2 * x_re, 2 * x_im, 2 * y_re, 2 * y_im
     else:
         x_re, x_im, y_re, y_im = _bins(static + pair * 2 * n, k, n)

@@ -10,13 +10,9 @@ its Hermitian part, (z[k] + conj z[-k]) / 2, or it would be that of no real kern
 import triton
 import triton.language as tl
 
-from orchid.ops.kernels.around_fft.spectra import magnitude
+from orchid.ops.kernels.around_fft.spectra import load_complex, magnitude
+from orchid.ops.kernels.streams.parameters import wrapped
 from orchid.ops.kernels.sums import plus, zeros
-
-
-@triton.jit
-def _complex(pointer, k, inside):
-    return tl.split(tl.load(pointer + 2 * k[:, None] + tl.arange(0, 2)[None, :], mask=inside[:, None], other=0.0))
 
 
 @triton.jit
@@ -27,11 +23,11 @@ def _put_complex(pointer, k, re, im, inside):
 @triton.jit
 def _met(row, field, k, inside, SIDES: tl.constexpr):
     """Return what the frequency Conv2d meets at bins k: |G|, or conj(K) Q; ``field`` is from one side to the next."""
-    re, im = _complex(row + field, k, inside)
+    re, im = load_complex(row + field, k, inside)
     if SIDES == 1:
         return magnitude(re, im), tl.zeros(re.shape, tl.float32)
     else:
-        q_re, q_im = _complex(row + 2 * field, k, inside)
+        q_re, q_im = load_complex(row + 2 * field, k, inside)
         return re * q_re + im * q_im, re * q_im - im * q_re
 
 
@@ -39,9 +35,7 @@ def _met(row, field, k, inside, SIDES: tl.constexpr):
 def _neighbour(k1, k2, i, j, height, columns, K: tl.constexpr, SIGN: tl.constexpr):
     """Return bins (k1 + SIGN (i - K // 2), k2 + SIGN (j - K // 2)) by number, and which exist."""
     row, column = k1 + SIGN * (i - K // 2), k2 + SIGN * (j - K // 2)
-    row = tl.where(row < 0, row + height, row)
-    row = tl.where(row >= height, row - height, row)
-    return row * columns + column, (column >= 0) & (column < columns)
+    return wrapped(row, height, True) * columns + column, (column >= 0) & (column < columns)
 
 
 @triton.jit
@@ -78,7 +72,7 @@ def _kernel_bins(
     row, field, static, taps, k1, k2, height, columns, width, inside, SIDES: tl.constexpr, K: tl.constexpr
 ):  # fmt: skip
     """Return h_f at bins, real and imaginary parts, and the windows that the taps have met."""
-    h, h_im = _complex(static, k1 * columns + k2, inside)
+    h, h_im = load_complex(static, k1 * columns + k2, inside)
     res, ims = (), ()
     if SIDES:
         res, ims = _window(row, field, k1, k2, height, columns, inside, SIDES, K)
@@ -108,15 +102,15 @@ def image_mix_kernel(
         row[:, None], field, static + 2 * d * bins, taps, k // columns, k % columns, height, columns, width, inside,
         SIDES, K,
     )  # fmt: skip
-    re, im = _complex(row[:, None], k, inside)
+    re, im = load_complex(row[:, None], k, inside)
     _put_complex(row[:, None], k, h * re - h_im * im, h * im + h_im * re, inside)
 
 
 @triton.jit
 def _kernel_grads(a, e, k, k2, width, inside):
     """Return the gradient of h_f, w conj(A) E, at bins k; w is 2 for bins that stand for two."""
-    a_re, a_im = _complex(a, k, inside)
-    e_re, e_im = _complex(e, k, inside)
+    a_re, a_im = load_complex(a, k, inside)
+    e_re, e_im = load_complex(e, k, inside)
     w = tl.where((2 * k2) % width == 0, 1.0, 2.0)
     return w * (a_re * e_re + a_im * e_im), w * (a_re * e_im - a_im * e_re)
 
@@ -146,8 +140,8 @@ def image_mix_grad_kernel(
         h, h_im, res, ims = _kernel_bins(
             row, field, static + 2 * d * bins, taps, k1, k2, height, columns, width, inside, SIDES, K
         )  # fmt: skip
-        a_re, a_im = _complex(row, k, inside)
-        e_re, e_im = _complex(e, k, inside)
+        a_re, a_im = load_complex(row, k, inside)
+        e_re, e_im = load_complex(e, k, inside)
         _put_complex(target, k, h * e_re + h_im * e_im, h * e_im - h_im * e_re, inside)
         _put_complex(target + (1 + SIDES) * field, k, h * a_re - h_im * a_im, h * a_im + h_im * a_re, inside)
         dh, dh_im = _kernel_grads(row, e, k, k2, width, inside)
@@ -163,13 +157,13 @@ def image_mix_grad_kernel(
                     dx, dx_im = dx + taps[i * K + j] * re, dx_im + taps[i * K + j] * im
             sums = plus(sums, more, K * K)
             dx, dx_im = dx / w, dx_im / w  # the inverse transform counts such bins twice
-            re, im = _complex(row + field, k, inside)
+            re, im = load_complex(row + field, k, inside)
             if SIDES == 1:
                 size = magnitude(re, im)
                 turn = tl.where(size > 0, dx / tl.where(size > 0, size, 1.0), 0.0)
                 _put_complex(target + field, k, turn * re, turn * im, inside)
             else:
-                q_re, q_im = _complex(row + 2 * field, k, inside)
+                q_re, q_im = load_complex(row + 2 * field, k, inside)
                 _put_complex(target + field, k, q_re * dx + q_im * dx_im, q_im * dx - q_re * dx_im, inside)
                 _put_complex(target + 2 * field, k, re * dx - im * dx_im, re * dx_im + im * dx, inside)
     _put_complex(dstatic + 2 * (part * channels + own) * bins, k, dh0, dh0_im, inside)

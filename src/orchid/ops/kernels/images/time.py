@@ -10,6 +10,7 @@ float32.
 import triton
 import triton.language as tl
 
+from orchid.ops.kernels.streams.parameters import wrapped
 from orchid.ops.kernels.sums import plus, zeros
 
 
@@ -23,19 +24,13 @@ def _taps(taps, channel, K: tl.constexpr):
 
 
 @triton.jit
-def _wrapped(x, size):
-    x = tl.where(x < 0, x + size, x)
-    return tl.where(x >= size, x - size, x)
-
-
-@triton.jit
 def _window(image, s, t, height, width, inside, K: tl.constexpr, SIGN: tl.constexpr):
     """Load the pixels (s + SIGN i, t + SIGN j), i and j from -(K // 2) to K // 2, of images on the torus."""
     pixels = ()
     for i in tl.static_range(K):
-        row = _wrapped(s + SIGN * (i - K // 2), height) * width
+        row = wrapped(s + SIGN * (i - K // 2), height, True) * width
         for j in tl.static_range(K):
-            column = _wrapped(t + SIGN * (j - K // 2), width)
+            column = wrapped(t + SIGN * (j - K // 2), width, True)
             pixels = pixels + (tl.load(image + row + column, mask=inside, other=0.0).to(tl.float32),)
     return pixels
 
