@@ -1,5 +1,8 @@
 """What the tests of the fused kernels share: layers that take them, and comparisons with the reference."""
 
+from types import ModuleType
+
+import pytest
 import torch
 from helpers import assert_close, reference_mixer, relative_error
 
@@ -13,6 +16,14 @@ def build(width: int = 2, length: int = 16, **options: object) -> OrchidMixer:
     mixer = OrchidMixer(width, length, backend="triton", **options)
     torch.nn.init.normal_(mixer.short_conv.bias)
     return mixer.to(DEVICE)
+
+
+def in_chunks(monkeypatch: pytest.MonkeyPatch, path: ModuleType, elements: int) -> None:
+    """Let a path take so many elements at a time, forward and backward."""
+    from orchid.ops.kernels import passes
+
+    for limits in (passes.FORWARD, passes.BACKWARD):
+        monkeypatch.setitem(limits, path, elements)
 
 
 def assert_at_most_twice_as_far_off(

@@ -75,9 +75,9 @@ def compile_only(kernel: Any, *args: Any, grid: Any, warmup: bool, **named: Any)
     """Compile instead of running; what a program needs is what is said where it is asked for."""
     binary, _, given = compiled_launch(kernel, args, named, int(sys.argv[2]))
     said = 99 << 10  # what the smallest GPUs have
-    if kernel.fn.__module__.startswith("orchid.ops.kernels.four_step.path"):
+    if kernel.fn.__module__.startswith("orchid.ops.kernels.four_step."):
         said = four_step.SHAPES[given["N1"] * given["N2"]].shared
-    if kernel.fn.__module__.startswith("orchid.ops.kernels.long.path"):
+    if kernel.fn.__module__.startswith("orchid.ops.kernels.long."):
         said = long.SHAPES[given["R"] * (given["Q"] if "Q" in given else given["N1"] * given["N2"])].shared
     assert binary.metadata.shared <= said, f"{kernel.fn.__name__}: {binary.metadata.shared} > {said}"
     compiled.add(kernel.fn.__name__)

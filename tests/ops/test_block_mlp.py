@@ -77,9 +77,9 @@ def test_operators(kind: str, tokens: int) -> None:
     mlp, x = MLP(8, kind=kind, blocks=2).to(DEVICE), torch.randn(tokens, 8, device=DEVICE, requires_grad=True)
     gate, gate_bias = (None, None) if mlp.gate is None else (mlp.gate.weight, mlp.gate.bias)
     arguments = (x, mlp.up.weight, mlp.up.bias, gate, gate_bias)
-    torch.library.opcheck(block_mlp._hidden, arguments)
+    torch.library.opcheck(block_mlp._hidden.op, arguments)
     hidden = torch.randn(2, tokens, 16, device=DEVICE, requires_grad=True)
-    torch.library.opcheck(block_mlp._from_blocks, (hidden, mlp.down.weight, mlp.down.bias))
+    torch.library.opcheck(block_mlp._from_blocks.op, (hidden, mlp.down.weight, mlp.down.bias))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)

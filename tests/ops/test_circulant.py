@@ -57,7 +57,7 @@ class TestTransposed:
         x = torch.randn(shape, device=DEVICE).bfloat16()
         y = transpose.transposed(x)
         assert y.is_contiguous() and torch.equal(y, x.T)
-        torch.library.opcheck(transpose.transposed, (x.float().requires_grad_(),))
+        torch.library.opcheck(transpose.transposed.op, (x.float().requires_grad_(),))
 
     def test_gradients_of_tokens(self, monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.importorskip("triton", reason="needs Triton")

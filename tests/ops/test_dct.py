@@ -3,10 +3,9 @@
 import pytest
 import torch
 from helpers import relative_error
-from kernel_checks import DEVICE, assert_at_most_twice_as_far_off, build, check
+from kernel_checks import DEVICE, assert_at_most_twice_as_far_off, build, check, in_chunks
 
 pytest.importorskip("triton", reason="needs Triton")
-from orchid.ops.kernels import passes
 from orchid.ops.kernels.around_fft import path as around_fft
 from orchid.ops.kernels.around_fft import products
 
@@ -27,7 +26,7 @@ def test_frozen() -> None:
 
 
 def test_chunks_groups_and_an_odd_number_of_channels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(passes.ELEMENTS, around_fft, 2 * 3 * 80)
+    in_chunks(monkeypatch, around_fft, 2 * 3 * 80)
     monkeypatch.setattr(products, "BIN_GRAD_BLOCK", 16)
     check(build(3, 40, transform="dct"), torch.randn(3, 37, 3, device=DEVICE))
 

@@ -5,10 +5,9 @@ from collections.abc import Iterator
 import pytest
 import torch
 from helpers import relative_error
-from kernel_checks import DEVICE, assert_at_most_twice_as_far_off, build
+from kernel_checks import DEVICE, assert_at_most_twice_as_far_off, build, in_chunks
 
 pytest.importorskip("triton", reason="needs Triton")
-from orchid.ops.kernels import passes
 from orchid.ops.kernels.four_step import path as four_step
 
 pytestmark = pytest.mark.usefixtures("few_programs")
@@ -114,7 +113,7 @@ def test_frozen() -> None:
 def test_chunks_and_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     mixer, x = build(3, 256).bfloat16(), torch.randn(3, 256, 3, device=DEVICE).bfloat16()
     whole = torch.autograd.grad(mixer(x).float().square().sum(), list(mixer.parameters()))
-    monkeypatch.setitem(passes.ELEMENTS, four_step, 2 * 3 * 256)  # two channels
+    in_chunks(monkeypatch, four_step, 2 * 3 * 256)  # two channels
     parts = torch.autograd.grad(mixer(x).float().square().sum(), list(mixer.parameters()))
     again = torch.autograd.grad(mixer(x).float().square().sum(), list(mixer.parameters()))
     assert all(torch.equal(a, b) for a, b in zip(parts, again, strict=True))

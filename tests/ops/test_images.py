@@ -93,7 +93,7 @@ def test_operator_and_who_is_served() -> None:
     p = mixer.in_proj(x.flatten(1, 2), biased=False).detach().requires_grad_()
     static = torch.view_as_real(mixer.static_spectrum()).detach()
     parameters = (mixer.in_proj.bias, mixer.short_weight, mixer.short_bias, mixer.spatial, mixer.spectral)
-    torch.library.opcheck(images._mix, (p, *parameters, static, 4, 4))
+    torch.library.opcheck(images._mix.op, (p, *parameters, static, 4, 4))
     with pytest.raises(ValueError, match="float64"):
         mixer.double()(x.double())
     with pytest.raises(ValueError, match="kernel_size 3 or 5"):

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 from helpers import option_id, relative_error
-from kernel_checks import DEVICE, TOLERANCE, assert_at_most_twice_as_far_off, build, check
+from kernel_checks import DEVICE, TOLERANCE, assert_at_most_twice_as_far_off, build, check, in_chunks
 
 from orchid import OrchidMixer
 
@@ -48,7 +48,9 @@ CASES = [
     ("options", "n", "length"), CASES, ids=lambda v: option_id(v) if isinstance(v, dict) else str(v)
 )
 def test_against_the_reference(options: dict[str, object], n: int, length: int) -> None:
-    check(build(length=n, **options), torch.randn(2, length, 2, device=DEVICE))
+    """A stage's rounding is the next one's error, which adds its own: a chain of order m may be off by m tolerances."""
+    mixer = build(length=n, **options)
+    check(mixer, torch.randn(2, length, 2, device=DEVICE), tolerance=mixer.order * TOLERANCE)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +152,7 @@ class TestResidual:
         hidden = static.filter.hidden().detach().requires_grad_()
         x, u = (torch.randn(*shape, device=DEVICE, requires_grad=True) for shape in ((2, 3, 12), (2, 12, 3)))
         given = (x, u, hidden, static.filter.output, static.delta, None, 16, list(static.filter.decay()))
-        torch.library.opcheck(static_conv._conv, given)
+        torch.library.opcheck(static_conv._conv.op, given)
 
 
 class TestOctets:
@@ -220,7 +222,7 @@ class TestChunks:
     @pytest.mark.parametrize("conditioning", ["static", "phase", "cross"])
     @pytest.mark.parametrize("small", [0, 2**23])
     def test_against_the_reference(self, monkeypatch: pytest.MonkeyPatch, conditioning: str, small: int) -> None:
-        monkeypatch.setitem(passes.ELEMENTS, passes.around_fft, 2 * 2 * 16)  # two channels of two samples
+        in_chunks(monkeypatch, passes.around_fft, 2 * 2 * 16)  # two channels of two samples
         monkeypatch.setattr(passes, "SMALL", small)
         check(build(3, 16, conditioning=conditioning), torch.randn(2, 16, 3, device=DEVICE))
 
@@ -290,7 +292,7 @@ def test_operator_contract() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(mix, "_mix", record)
         mixer(torch.randn(1, 8, 2, device=DEVICE), torch.tensor([[True] * 7 + [False]], device=DEVICE))
-    torch.library.opcheck(original, called["arguments"])
+    torch.library.opcheck(original.op, called["arguments"])
 
 
 @pytest.mark.filterwarnings("ignore")  # the compiler's own
@@ -445,4 +447,4 @@ def test_rows_whose_columns_do_not_fit_shared_memory(monkeypatch: pytest.MonkeyP
             n, n, "causal", 1.0, Decay(1.0, 1.0, 0.0, 0.0, 1.0), False,
         )  # fmt: skip
         assert passes.path_of(given, p) is path
-        assert passes._keeper(given) is (path if path is long else None)
+        assert passes._keeper(passes.path_of(given, given.p)) is (path if path is long else None)

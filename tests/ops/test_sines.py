@@ -98,7 +98,7 @@ def test_wide_embeddings_take_the_library() -> None:
 def test_operator() -> None:
     network = build(40, width=16).to(DEVICE)
     layers = [t for layer in zip(network.weights, network.biases, strict=True) for t in layer]
-    torch.library.opcheck(module._sines, (*layers, network.frequency, [40], [0.05]))
+    torch.library.opcheck(module._sines.op, (*layers, network.frequency, [40], [0.05]))
 
 
 @pytest.mark.parametrize("size", [3.0, 50.0, 2e4])

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from orchid.ops.kernels.launch import on_device_of
+from orchid.ops.kernels.library import operator
 from orchid.ops.kernels.operands import Decay, Operands
 from orchid.ops.kernels.passes import backward, by_channel, empty_kept, forward
 from orchid.ops.spectral_conv import full_precision
@@ -78,7 +79,7 @@ def fused_mix(
     return result
 
 
-@torch.library.custom_op("orchid::mix", mutates_args=())
+@operator("mix")
 def _mix(
     p: Tensor,
     u: Tensor | None,
@@ -119,7 +120,7 @@ def _(p, u, pad, u_pad, offset, weight, bias, spatial, spectral, hidden, output,
     return by_channel(p, given.channels, given.length), *empty_kept(given)
 
 
-@torch.library.custom_op("orchid::mix_backward", mutates_args=())
+@operator("mix_backward")
 def _mix_backward(
     dy: Tensor,
     p: Tensor,

@@ -3,8 +3,9 @@
 from typing import Any, NamedTuple
 
 import torch
-import triton
 from torch import Tensor
+
+from orchid.ops.kernels.launch import cdiv, power_of_two
 
 
 class Decay(NamedTuple):
@@ -176,4 +177,4 @@ def in_octets(*rows: Tensor) -> bool:
 
 def block_of(length: int, most: int) -> int:
     """Return a power of two of pairs of positions, at most ``most``, not many more than the length has."""
-    return min(most, triton.next_power_of_2(max(32, triton.cdiv(length, 2))))
+    return min(most, power_of_two(max(32, cdiv(length, 2))))

@@ -20,8 +20,10 @@ from orchid.ops.kernels.static.spectra import StaticGradients, static_of, static
 from orchid.ops.kernels.streams import launches as octet_passes
 from orchid.ops.kernels.totals import LayerTotals
 
-# Elements (channels x batch x n) of a chunk, by the scratch that a path needs for them.
-ELEMENTS = {around_fft: 5 * 2**21, long: 3 * 2**23, dense: 5 * 2**23, four_step: 5 * 2**23}
+# Elements (channels x batch x n) of a chunk, by the scratch that a path needs for them, forward and backward: rows in
+# one kernel need none forward.
+FORWARD = {around_fft: 5 * 2**21, long: 3 * 2**24, dense: 2**62, four_step: 2**62}
+BACKWARD = {around_fft: 5 * 2**21, long: 3 * 2**23, dense: 5 * 2**23, four_step: 5 * 2**23}
 # The static kernel's spectrum is kept for the backward pass where it is smaller than this, in elements: half a GiB.
 SMALL = 2**27
 # The static kernel's spectrum, and numbers beside it.
@@ -32,13 +34,16 @@ Gradients = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor
 def forward(given: Operands) -> tuple[Tensor, Tensor, Tensor]:
     """Return y (B, D, L), and what ``empty_kept`` has room for."""
     p, channels = given.p, given.channels
-    y, path, kept = by_channel(p, channels, given.length), path_of(given, p), _kept(given)
+    y, path = by_channel(p, channels, given.length), path_of(given, p)
+    keeper = _keeper(path)
+    kept = _kept(given, keeper)
     if path is dense:
-        dense.write(given, _static(given, dense, kept, 0, channels), y)
+        dense.write(given, _static(given, dense, keeper, kept, 0, channels), y)
         return y, *kept
-    signals = _scratch(given, 1 + given.sides) if path is around_fft else p.new_empty(0)
-    for first, last in chunks(channels, _step(given, path)):
-        static = _static(given, path, kept, first, last)
+    step = _step(given, FORWARD[path])
+    signals = _scratch(given, step, 1 + given.sides) if path is around_fft else p.new_empty(0)
+    for first, last in chunks(channels, step):
+        static = _static(given, path, keeper, kept, first, last)
         if path is around_fft:
             around_fft.write(given, first, last, static, signals, y)
         else:
@@ -54,12 +59,12 @@ def backward(given: Operands, dy: Tensor, kept: Kept) -> Gradients:
     p, u, sides = given.p, given.u, given.sides
     dp = by_channel(p, 3 * given.channels, given.length)
     du = p.new_empty(0) if u is None else by_channel(u, given.channels, u.shape[2])
-    path = path_of(given, p, dy)
-    step = _step(given, path)
+    path, keeper = path_of(given, p, dy), _keeper(path_of(given, p))
+    step = _step(given, BACKWARD[path])
     static_grads, totals = StaticGradients(given.kernel, step), LayerTotals(given)
-    signals = _scratch(given, 2 + sides) if path is around_fft else p.new_empty(0)
+    signals = _scratch(given, step, 2 + sides) if path is around_fft else p.new_empty(0)
     for first, last in chunks(given.channels, step):
-        static = _static(given, path, kept, first, last)
+        static = _static(given, path, keeper, kept, first, last)
         if path is around_fft:
             grads, rows, spectral = around_fft.gradients(given, first, last, static, signals, dy)
             sums = around_fft.streams_gradients(given, first, last, dy, grads, dp)
@@ -80,43 +85,46 @@ def path_of(given: Operands, p: Tensor, dy: Tensor | None = None) -> ModuleType:
 
 
 def empty_kept(given: Operands) -> Kept:
-    """Return room for what is kept of the static kernel for the backward pass, and numbers beside it.
+    """Return room for what is kept of the static kernel for the backward pass, and numbers beside it."""
+    return _empty_kept(given, _keeper(path_of(given, given.p)))
 
-    The ``static_rows`` of the kernels that will read them, or T h0 of two channels a row, (pairs, n, 2); nothing where
-    it is large.
+
+def _empty_kept(given: Operands, keeper: ModuleType | None) -> Kept:
+    """Return that room: for the ``static_rows`` of the path that keeps them, or for T h0 of two channels a row.
+
+    T h0 is (pairs, n, 2). There is none where it would be large.
     """
     channels, n, delta = given.channels, given.n, given.delta
     nothing = delta.new_empty(0, dtype=torch.float32)
     if given.static is not None or not small_static(channels, n):
         return nothing, torch.empty_like(nothing)
-    keeper = _keeper(given)
     if keeper is None:
         return nothing.new_empty(((channels + 1) // 2, n, 2)), nothing
     made: Kept = keeper.empty_static_rows(n, channels, delta)
     return made
 
 
-def _keeper(given: Operands) -> ModuleType | None:
-    """Return the kernels of the forward pass in whose order h0_f is kept, if any."""
-    paths = () if given.mirrored else (four_step, long)
-    return next((path for path in paths if path.serves(given, given.p)), None)
+def _keeper(path: ModuleType) -> ModuleType | None:
+    """Return the path of a forward pass if it keeps h0_f in an order of its own."""
+    return path if path in (four_step, long) else None
 
 
-def _kept(given: Operands) -> Kept:
-    kept, keeper = empty_kept(given), _keeper(given)
+def _kept(given: Operands, keeper: ModuleType | None) -> Kept:
+    kept = _empty_kept(given, keeper)
     if not kept[0].numel():
         return kept
     if keeper is None:
         return static_spectra(given.kernel, 0, given.channels), kept[1]
-    for first, last in chunks(given.channels, chunk_step(given.channels, given.n, ELEMENTS[keeper])):
+    for first, last in chunks(given.channels, chunk_step(given.channels, given.n, BACKWARD[keeper])):
         keeper.write_static_rows(given.kernel, first, last, kept[0][first:last], kept[1][first:last])
     return kept
 
 
-def _static(given: Operands, path: ModuleType, kept: Kept, first: int, last: int) -> Any:
+def _static(
+    given: Operands, path: ModuleType, keeper: ModuleType | None, kept: Kept, first: int, last: int
+) -> Any:  # fmt: skip
     """Return the static kernel of channels first ... last - 1 as a path takes it."""
-    keeper, kernel = _keeper(given), given.kernel
-    nothing = kept[1].new_empty(0, dtype=torch.float32)
+    kernel, nothing = given.kernel, kept[1].new_empty(0, dtype=torch.float32)
     if given.static is not None or keeper is None or path is not keeper:
         static = static_of(kernel, kept[0] if keeper is None else nothing, first, last)
         return static if path in (dense, around_fft) else path.static_rows(kernel, static, first, last)
@@ -143,13 +151,13 @@ def chunks(channels: int, step: int) -> Iterator[tuple[int, int]]:
         yield first, min(first + step, channels)
 
 
-def _step(given: Operands, path: ModuleType) -> int:
-    return chunk_step(given.channels, given.batch * given.n, ELEMENTS[path])
+def _step(given: Operands, elements: int) -> int:
+    return chunk_step(given.channels, given.batch * given.n, elements)
 
 
-def _scratch(given: Operands, rows: int) -> Tensor:
-    """Return room for the complex rows of a chunk, (pairs, B, rows, n, 2)."""
-    return given.p.new_empty((_step(given, around_fft) // 2, given.batch, rows, given.n, 2), dtype=torch.float32)
+def _scratch(given: Operands, step: int, rows: int) -> Tensor:
+    """Return room for the complex rows of a chunk of channels, (pairs, B, rows, n, 2)."""
+    return given.p.new_empty((step // 2, given.batch, rows, given.n, 2), dtype=torch.float32)
 
 
 def small_static(channels: int, n: int) -> bool:

@@ -7,20 +7,23 @@ import triton.language as tl
 
 
 @triton.jit
-def _added(x, parts, stride, c, inside, PARTS: tl.constexpr, COLUMNS: tl.constexpr):
-    """Return the sum of the columns c (COLUMNS,) over the parts of x, ``stride`` apart."""
+def _added(x, first, parts, stride, c, inside, PARTS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Return the sum of the columns c (COLUMNS,) over the parts of x from the first on, ``stride`` apart."""
     total = tl.zeros((PARTS, COLUMNS), tl.float32)
-    for first in range(0, parts, PARTS):
-        part = (first + tl.arange(0, PARTS))[:, None]
-        total += tl.load(x + part * stride + c[None, :], mask=(part < parts) & inside[None, :], other=0.0)
+    for own in range(first, parts, PARTS):
+        part = (own + tl.arange(0, PARTS))[:, None]
+        here = x + part.to(tl.int64) * stride + c[None, :]
+        total += tl.load(here, mask=(part < parts) & inside[None, :], other=0.0).to(tl.float32)
     return tl.sum(total, axis=0)
 
 
-@triton.jit(do_not_specialize=["parts"])
-def added_up_kernel(x, out, parts, size, PARTS: tl.constexpr, BLOCK: tl.constexpr):
-    """Write the sum of x (parts, size) over its parts."""
-    c = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(out + c, _added(x, parts, size, c, c < size, PARTS, BLOCK), mask=c < size)
+@triton.jit(do_not_specialize=["parts", "steps"])
+def added_up_kernel(x, out, parts, size, steps, PARTS: tl.constexpr, BLOCK: tl.constexpr):
+    """Write the sums of x (parts, size) over shares of its parts, ``steps`` times PARTS each: (shares, size)."""
+    c, share = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.program_id(1)
+    first = share * steps * PARTS
+    total = _added(x, first, tl.minimum(first + steps * PARTS, parts), size, c, c < size, PARTS, BLOCK)
+    tl.store(out + share.to(tl.int64) * size + c, total, mask=c < size)
 
 
 @triton.jit(do_not_specialize=["first", "parts", "u_parts", "spectral_parts"])
@@ -43,14 +46,14 @@ def layer_totals_kernel(
     d, group, way = first + own, (own // WAYS).to(tl.int64), own % WAYS
     c = tl.arange(0, COLUMNS)
     total = _added(
-        sums + (group * parts * WAYS + way) * COUNT, parts, WAYS * COUNT, c, c < COUNT, PARTS, COLUMNS
+        sums + (group * parts * WAYS + way) * COUNT, 0, parts, WAYS * COUNT, c, c < COUNT, PARTS, COLUMNS
     )  # fmt: skip
     role, j = c // (K + 1), c % (K + 1)
     tl.store(dweight + (role * D + d) * K + j, total, mask=(c < OFFSETS) & (j < K))
     tl.store(dbias + role * D + d, total, mask=(c < OFFSETS) & (j == K))
     if CONTEXT:
         u_total = _added(
-            u_sums + (group * u_parts * WAYS + way) * (SIDES * K + 1), u_parts, WAYS * (SIDES * K + 1),
+            u_sums + (group * u_parts * WAYS + way) * (SIDES * K + 1), 0, u_parts, WAYS * (SIDES * K + 1),
             c, c <= SIDES * K, PARTS, COLUMNS,
         )  # fmt: skip
         total += tl.where(c == OFFSETS, tl.sum(tl.where(c == SIDES * K, u_total, 0.0)), 0.0)
@@ -61,6 +64,7 @@ def layer_totals_kernel(
     tl.store(doffset + (c - OFFSETS) * D + d, total, mask=(c >= OFFSETS) & (c < OFFSETS + 3))
     if SIDES:
         taps = _added(
-            spectral_sums + own.to(tl.int64) * spectral_channel, spectral_parts, spectral_part, c, c < K, PARTS, COLUMNS
+            spectral_sums + own.to(tl.int64) * spectral_channel, 0, spectral_parts, spectral_part, c, c < K,
+            PARTS, COLUMNS,
         )  # fmt: skip
         tl.store(dspectral + d * K + c, taps, mask=c < K)

@@ -1,21 +1,33 @@
 """Launches that add up what programs have summed, each in place of a sum and the casts and copies that follow it."""
 
 import torch
-import triton
 from torch import Tensor
 
+from orchid.ops.kernels.launch import cdiv, power_of_two
 from orchid.ops.kernels.operands import Operands
 from orchid.ops.kernels.total_kernels import added_up_kernel, layer_totals_kernel
 
-# Parts added at a time, and columns a program takes of them.
-PARTS, BLOCK = 16, 256
+# Parts of a layer's sums added at a time.
+PARTS = 16
+# Numbers that a program loads at once, and columns of them; programs wanted where there are many parts, and how many
+# loads each of them is worth.
+NUMBERS, BLOCK, PROGRAMS, LEAST = 4096, 64, 1024, 4
 
 
 def added_up(x: Tensor, out: Tensor) -> Tensor:
-    """Write the sum of x (parts, ...), float32, over its parts into out, and return that."""
-    size = out.numel()
-    added_up_kernel[(triton.cdiv(size, BLOCK),)](x, out, x.shape[0], size, PARTS=PARTS, BLOCK=BLOCK)
-    return out
+    """Write the sum of x (parts, ...) over its parts into out, and return that; x is contiguous.
+
+    Many parts are shared out among programs first: their sums, float32, are added up after them.
+    """
+    parts, size = x.shape[0], out.numel()
+    at_once = min(NUMBERS // BLOCK, power_of_two(parts))
+    loads, columns = cdiv(parts, at_once), cdiv(size, BLOCK)
+    shares = 1 if loads <= 2 * LEAST else min(loads // LEAST, cdiv(PROGRAMS, columns))
+    steps = cdiv(loads, shares)
+    shares = cdiv(loads, steps)
+    target = out if shares == 1 else x.new_empty((shares, size), dtype=torch.float32)
+    added_up_kernel[(columns, shares)](x, target, parts, size, steps, PARTS=at_once, BLOCK=BLOCK)
+    return out if shares == 1 else added_up(target, out)
 
 
 class LayerTotals:
@@ -43,7 +55,7 @@ class LayerTotals:
             sums, sums if u_sums is None else u_sums, spectral, *self._grads,
             first, given.channels, sums.shape[1], u_parts, spectral.shape[0], *spectral.stride()[:2],
             WAYS=sums.shape[2], SIDES=given.sides, CONTEXT=u_sums is not None, K=given.taps,
-            PARTS=PARTS, COLUMNS=triton.next_power_of_2(3 * (given.taps + 1) + 3 + given.sides * given.taps),
+            PARTS=PARTS, COLUMNS=power_of_two(3 * (given.taps + 1) + 3 + given.sides * given.taps),
             num_warps=1,
         )  # fmt: skip
 

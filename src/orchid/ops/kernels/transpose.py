@@ -2,12 +2,12 @@
 
 # mypy: ignore-errors
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from orchid.ops.kernels.launch import on_device_of
+from orchid.ops.kernels.launch import cdiv, on_device_of
+from orchid.ops.kernels.library import operator
 
 TILE = 64
 
@@ -24,13 +24,13 @@ def transpose_kernel(x, y, rows, columns, TILE: tl.constexpr):
     tl.store(target, tl.trans(values), mask=tl.trans(inside))
 
 
-@torch.library.custom_op("orchid::transposed", mutates_args=())
+@operator("transposed")
 def transposed(x: Tensor) -> Tensor:
     """Return the transpose of a contiguous matrix, contiguous."""
     rows, columns = x.shape
     y = x.new_empty(columns, rows)
     with on_device_of(x):
-        transpose_kernel[(triton.cdiv(rows, TILE) * triton.cdiv(columns, TILE),)](x, y, rows, columns, TILE=TILE)
+        transpose_kernel[(cdiv(rows, TILE) * cdiv(columns, TILE),)](x, y, rows, columns, TILE=TILE)
     return y
 
 

@@ -5,12 +5,12 @@ Backward: signals (with dc) -> FFT -> mix_grad -> inverse FFT -> streams_grad.
 """
 
 import torch
-import triton
 from torch import Tensor
 
 from orchid.ops.kernels.around_fft.products import PROGRAMS, warps_of, write_product_gradients, write_products
 from orchid.ops.kernels.around_fft.time import gate_kernel, signals_kernel
 from orchid.ops.kernels.around_fft.time_gradients import context_grad_kernel, streams_grad_kernel
+from orchid.ops.kernels.launch import cdiv
 from orchid.ops.kernels.operands import Operands, block_of
 from orchid.ops.kernels.streams import launches as octet_passes
 from orchid.ops.transforms import complex_dft, inverse_complex_dft
@@ -34,7 +34,7 @@ def write(given: Operands, first: int, last: int, static: Tensor, signals: Tenso
     if given.in_octets(p, y):
         octet_passes.write_gated(given, first, pairs, c, y)
         return
-    gate_kernel[(pairs * batch, triton.cdiv(length, 2 * block))](
+    gate_kernel[(pairs * batch, cdiv(length, 2 * block))](
         p, given.offset, given.weight, given.bias, c, given.address(given.pad), y,
         first, given.channels, batch, length, given.period, n, *p.stride(), *y.stride()[:2],
         **given.time(), HAS_PAD=given.pad is not None, PAIRED=given.in_pairs(p), BLOCK=block, num_warps=warps_of(block),
@@ -97,10 +97,10 @@ class _Sums:
 
     def __init__(self, given: Operands, channels: int, length: int, count: int) -> None:
         self.pairs, self.block = (channels + 1) // 2, block_of(length, TIME_GRAD_BLOCK)
-        self.blocks = triton.cdiv(length, 2 * self.block)
+        self.blocks = cdiv(length, 2 * self.block)
         items = given.batch * self.blocks
         self.steps = max(1, min(64, (given.channels + 1) // 2 * items // PROGRAMS))
-        self.parts = triton.cdiv(items, self.steps)
+        self.parts = cdiv(items, self.steps)
         self.partial = given.p.new_empty((self.pairs, self.parts, 2, count), dtype=torch.float32)
 
 
@@ -111,7 +111,7 @@ def _spectra(given: Operands, first: int, pairs: int, signals: Tensor, dy: Tenso
         octet_passes.write_signals(given, first, pairs, signals, dy)
         return complex_dft(signals[:pairs])
     grad, block = p if dy is None else dy, block_of(n, TIME_BLOCK)
-    signals_kernel[(pairs * given.batch, triton.cdiv(given.kernel.n, 2 * block))](
+    signals_kernel[(pairs * given.batch, cdiv(given.kernel.n, 2 * block))](
         p, source, grad, given.offset, given.weight, given.bias, given.spatial,
         given.address(given.pad), given.address(given.source_pad), signals,
         first, given.channels, given.batch, given.length, source.shape[2], given.period, n,

@@ -1,9 +1,9 @@
 """Launches on the frequency side: products with the kernels' spectra, and their gradients."""
 
-import triton
 from torch import Tensor
 
 from orchid.ops.kernels.around_fft.spectra import mix_grad_kernel, mix_kernel
+from orchid.ops.kernels.launch import cdiv
 from orchid.ops.kernels.operands import block_of
 from orchid.ops.transforms import inverse_complex_dft
 
@@ -42,7 +42,7 @@ def write_products(
     """
     pairs, batch, rows, n, _ = spectra.shape
     bins = block_of(n + 2, BIN_BLOCK)
-    blocks = triton.cdiv(n // 2 + 1, bins)
+    blocks = cdiv(n // 2 + 1, bins)
     groups = groups_of(batch, pairs * blocks)
     mix_kernel[(pairs, blocks, groups)](
         spectra, static, delta, spectral, out, first, delta.shape[0], batch, n, scale / 2, 0.25 / n,
@@ -70,7 +70,7 @@ def write_product_gradients(
     """
     pairs, batch, rows, n, _ = spectra.shape
     sides, taps, bins = rows - 2, spectral.shape[1], block_of(n + 2, BIN_GRAD_BLOCK)
-    blocks = triton.cdiv(n // 2 + 1, bins)
+    blocks = cdiv(n // 2 + 1, bins)
     groups = groups_of(batch, pairs * blocks)
     dstatic = spectra.new_empty((groups, pairs, n, 2))
     partial = spectra.new_empty((groups, blocks, pairs, 2, taps + mirrored))

@@ -3,7 +3,6 @@
 from typing import Any
 
 import torch
-import triton
 from torch import Tensor
 
 from orchid.ops.kernels.dense.backward import (
@@ -12,7 +11,7 @@ from orchid.ops.kernels.dense.backward import (
     dense_static_grad_kernel,
 )
 from orchid.ops.kernels.dense.forward import dense_kernel
-from orchid.ops.kernels.launch import shared_memory
+from orchid.ops.kernels.launch import cdiv, shared_memory
 from orchid.ops.kernels.operands import Operands
 from orchid.ops.kernels.tables import kept, waves
 
@@ -89,7 +88,7 @@ def gradients(given: Operands, first: int, last: int, static: Tensor, dy: Tensor
             steps=steps, **settings,
         )  # fmt: skip
     rows = dstatic.new_empty((channels, n))
-    dense_static_grad_kernel[(triton.cdiv(channels, CHANNELS),)](
+    dense_static_grad_kernel[(cdiv(channels, CHANNELS),)](
         dstatic, both, rows, channels, parts * steps, N=n, CHANNELS=CHANNELS
     )
     return grads, rows, partial
@@ -108,10 +107,10 @@ def _tables(n: int, device: torch.device) -> Tensor:
 
 def _steps(given: Operands, channels: int) -> tuple[int, int]:
     """Return how many tiles a program goes through, and into how many parts the samples fall."""
-    tiles = triton.cdiv(given.batch, ROWS)
-    parts = min(tiles, triton.cdiv(PROGRAMS, channels))
-    steps = triton.cdiv(tiles, parts)
-    return steps, triton.cdiv(tiles, steps)
+    tiles = cdiv(given.batch, ROWS)
+    parts = min(tiles, cdiv(PROGRAMS, channels))
+    steps = cdiv(tiles, parts)
+    return steps, cdiv(tiles, steps)
 
 
 def _settings(given: Operands) -> dict[str, Any]:

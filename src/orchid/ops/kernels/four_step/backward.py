@@ -30,8 +30,8 @@ def _put(
     target, inside, re, im, edge, share, factor, t, stages, twiddles,
     N1: tl.constexpr, N2: tl.constexpr, S: tl.constexpr,
 ):  # fmt: skip
-    """Store ``in_time`` times a factor (S,)."""
-    x = in_time(re, im, edge, share, t, stages, twiddles, N1, N2, S) * factor[:, None]
+    """Store ``in_time``."""
+    x = in_time(re, im, edge, share, factor, t, stages, twiddles, N1, N2, S)
     tl.store(target + t, x.to(target.dtype.element_ty), mask=inside)
 
 

@@ -41,13 +41,12 @@ def four_step_conv_kernel(
         h, h_im, h_edge, bound = _statics(static, most, first + step, N1, N2, S)
         re, im = spectrum(a, stages, again(twiddles, first + step, 1), N1, N2, S)
         c = in_time(
-            h * re - h_im * im, h * im + h_im * re, h_edge * a_edge * (1.0 / N), 2.0 / N,
+            h * re - h_im * im, h * im + h_im * re, h_edge * a_edge * (1.0 / N), 2.0 / N, bound * a_most + spoiled,
             t, stages, again(twiddles, first + step, 2), N1, N2, S,
         )  # fmt: skip
         inside = here & (t < length)
         out = tl.load(x + b * x_batch + d * x_channel + t, mask=inside, other=0.0).to(tl.float32)
-        out += c * (bound * a_most + spoiled)[:, None]
-        tl.store(y + b * y_batch + d * y_channel + t, out.to(y.dtype.element_ty), mask=inside)
+        tl.store(y + b * y_batch + d * y_channel + t, (out + c).to(y.dtype.element_ty), mask=inside)
 
 
 @triton.jit(do_not_specialize=["steps"])
@@ -74,10 +73,10 @@ def four_step_conv_grad_kernel(
         e_re, e_im = spectrum(e, stages, again(twiddles, first + step, 1), N1, N2, S)
         out = in_time(
             h * e_re + h_im * e_im, h * e_im - h_im * e_re, h_edge * e_edge * (1.0 / N), 2.0 / N,
-            t, stages, again(twiddles, first + step, 2), N1, N2, S,
+            bound * e_most + spoiled, t, stages, again(twiddles, first + step, 2), N1, N2, S,
         )  # fmt: skip
         at = (d * batch + b) * length + t
-        tl.store(du + at, (out * (bound * e_most + spoiled)[:, None]).to(du.dtype.element_ty), mask=here & (t < length))
+        tl.store(du + at, out.to(du.dtype.element_ty), mask=here & (t < length))
         values = load_tile(u + (d * batch + b) * length, t, 0.0, real, real, FULL)
         a, a_most, a_edge, _, a_spoiled = scaled(values, t, real, N1, N2, S, FULL)
         a_re, a_im = spectrum(a, stages, again(twiddles, first + step, 3), N1, N2, S)

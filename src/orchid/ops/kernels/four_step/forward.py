@@ -55,14 +55,14 @@ def four_step_kernel(
         h, h_im, h_edge, bound, spoiled = kernel
         re, im = spectrum(a, stages, again(twiddles, tile, 2), N1, N2, S)
         c = in_time(
-            h * re - h_im * im, h * im + h_im * re, h_edge * a_edge * (1.0 / N), 2.0 / N,
+            h * re - h_im * im, h * im + h_im * re, h_edge * a_edge * (1.0 / N), 2.0 / N, bound * a_most + spoiled,
             t, stages, again(twiddles, tile, 3), N1, N2, S,
         )  # fmt: skip
         gate = short_tile(
             row + (2 * D + d) * p_channel, t_own, t, here, real, length, pads, period,
             S, M, K, SHIFT, CIRCULAR, FULL, HAS_PAD,
         )  # fmt: skip
-        out = gate * c * (bound * a_most + spoiled)[:, None]
+        out = gate * c
         if HAS_PAD:
             out = tl.where(real, out, 0.0)
         tl.store(y + b * y_batch + d * y_channel + t, out.to(y.dtype.element_ty), mask=here & (t < length))

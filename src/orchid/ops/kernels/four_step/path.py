@@ -3,14 +3,13 @@
 from typing import Any, NamedTuple
 
 import torch
-import triton
 from torch import Tensor
 
 from orchid.ops.kernels.four_step.backward import four_step_grad_kernel
 from orchid.ops.kernels.four_step.conv import four_step_conv_grad_kernel, four_step_conv_kernel
 from orchid.ops.kernels.four_step.forward import four_step_kernel
 from orchid.ops.kernels.four_step.static import four_step_static_grad_kernel, four_step_static_kernel
-from orchid.ops.kernels.launch import shared_memory
+from orchid.ops.kernels.launch import cdiv, shared_memory
 from orchid.ops.kernels.operands import Operands, Static, in_octets
 from orchid.ops.kernels.static.spectra import static_spectra
 from orchid.ops.kernels.tables import fragments, kept, waves
@@ -39,10 +38,10 @@ class Shape(NamedTuple):
 
 # By transform length, measured on an H200.
 SHAPES = {
-    256: Shape(16, 16, 2, 1, 168, 16 << 10),
+    256: Shape(16, 16, 2, 1, 128, 16 << 10),
     512: Shape(16, 32, 1, 1, 168, 16 << 10),
-    1024: Shape(32, 32, 1, 2, 168, 32 << 10),
-    2048: Shape(64, 32, 1, 4, 128, 48 << 10),
+    1024: Shape(32, 32, 1, 2, 128, 32 << 10),
+    2048: Shape(64, 32, 1, 4, 168, 48 << 10),
     4096: Shape(64, 64, 1, 4, None, 64 << 10),
     8192: Shape(128, 64, 1, 8, None, 192 << 10),
 }
@@ -187,9 +186,9 @@ def _static_gradients(n: int, dstatic: Tensor, edges: Tensor) -> Tensor:
 
 def _steps(batch: int, channels: int, shape: Shape) -> tuple[int, int]:
     """Return how many tiles a program goes through, and into how many parts they fall."""
-    tiles = triton.cdiv(batch, shape.rows)
-    steps = triton.cdiv(tiles, min(tiles, triton.cdiv(PROGRAMS, channels)))
-    return steps, triton.cdiv(tiles, steps)
+    tiles = cdiv(batch, shape.rows)
+    steps = cdiv(tiles, min(tiles, cdiv(PROGRAMS, channels)))
+    return steps, cdiv(tiles, steps)
 
 
 def _sizes(shape: Shape) -> dict[str, int]:

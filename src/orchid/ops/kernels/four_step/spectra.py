@@ -116,7 +116,8 @@ def conditioned(
 
 
 @triton.jit
-def in_time(re, im, edge, share, t, stages, twiddles, N1: tl.constexpr, N2: tl.constexpr, S: tl.constexpr):
-    """Return share x + (-1)^t edge, (S, n), x being the ``series`` of a spectrum; ``edge`` is (S,)."""
+def in_time(re, im, edge, share, factor, t, stages, twiddles, N1: tl.constexpr, N2: tl.constexpr, S: tl.constexpr):
+    """Return factor (share x + (-1)^t edge), (S, n), x being the ``series`` of a spectrum; factor and edge are (S,)."""
     x = series(re.to(tl.float16), im.to(tl.float16), stages, twiddles, N1, N2, S)
-    return as_rows((x * share).to(tl.float16), N1, N2, S).to(tl.float32) + alternating(t) * edge[:, None]
+    x = as_rows((x * share).to(tl.float16), N1, N2, S).to(tl.float32)
+    return x * factor[:, None] + alternating(t) * (edge * factor)[:, None]

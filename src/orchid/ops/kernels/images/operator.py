@@ -9,7 +9,6 @@ In chunks of channels, so that what stands between is small. p is kept for the b
 from typing import Any, NamedTuple
 
 import torch
-import triton
 from torch import Tensor
 
 from orchid.ops.kernels.around_fft.products import groups_of
@@ -20,7 +19,8 @@ from orchid.ops.kernels.images.time import (
     image_signals_kernel,
     image_streams_grad_kernel,
 )
-from orchid.ops.kernels.launch import on_device_of
+from orchid.ops.kernels.launch import cdiv, on_device_of
+from orchid.ops.kernels.library import operator
 from orchid.ops.kernels.passes import by_channel, chunk_step, chunks
 from orchid.ops.spectral_conv import full_precision
 from orchid.ops.transforms import dft2, inverse_dft2
@@ -110,7 +110,7 @@ def fused_image_mix(
     return _mix(p if p.stride(2) == 1 else p.contiguous(), *tensors, *size)
 
 
-@torch.library.custom_op("orchid::image_mix", mutates_args=())
+@operator("image_mix")
 def _mix(
     p: Tensor, offset: Tensor, weight: Tensor, bias: Tensor, spatial: Tensor, spectral: Tensor, static: Tensor,
     height: int, width: int,
@@ -121,7 +121,7 @@ def _mix(
         for first, last in given.chunks():
             spectra = _spectra(given, first, last, None)
             items = given.batch * height * given.columns
-            image_mix_kernel[(triton.cdiv(items, BLOCK), last - first)](
+            image_mix_kernel[(cdiv(items, BLOCK), last - first)](
                 spectra, static, spectral, first, given.batch, height, given.columns, width,
                 SIDES=given.sides, K=given.taps, BLOCK=BLOCK,
             )  # fmt: skip
@@ -138,7 +138,7 @@ def _(p, offset, weight, bias, spatial, spectral, static, height, width):  # typ
     return by_channel(p, p.shape[1] // 3, p.shape[2])
 
 
-@torch.library.custom_op("orchid::image_mix_backward", mutates_args=())
+@operator("image_mix_backward")
 def _mix_backward(
     dy: Tensor, p: Tensor, offset: Tensor, weight: Tensor, bias: Tensor, spatial: Tensor, spectral: Tensor,
     static: Tensor, height: int, width: int,
@@ -193,7 +193,7 @@ def _spectral_gradients(given: _Images, first: int, last: int, dy: Tensor) -> tu
     that of h0_f, (groups, channels, H, F, 2); that of the spectral taps, (channels, K²).
     """
     spectra, channels, taps = _spectra(given, first, last, dy), last - first, given.taps
-    blocks = triton.cdiv(given.height * given.columns, GRAD_BLOCK)
+    blocks = cdiv(given.height * given.columns, GRAD_BLOCK)
     groups = groups_of(given.batch, channels * blocks)
     out, dstatic = torch.empty_like(spectra), spectra.new_empty((groups, *spectra.shape[1:2], *spectra.shape[3:]))
     partial = spectra.new_empty((groups * blocks, channels, taps * taps))
@@ -213,9 +213,9 @@ def _streams_gradients(given: _Images, first: int, last: int, dy: Tensor, grads:
         p, dy, given.offset, given.weight, given.bias, grads, products, first, *given.sizes,
         *p.stride()[:2], *dy.stride()[:2], **settings, BLOCK=BLOCK,
     )  # fmt: skip
-    blocks = triton.cdiv(given.batch * p.shape[2], GRAD_BLOCK)
+    blocks = cdiv(given.batch * p.shape[2], GRAD_BLOCK)
     steps = max(1, min(64, 3 * channels * blocks // PROGRAMS))
-    parts = triton.cdiv(blocks, steps)
+    parts = cdiv(blocks, steps)
     partial = grads.new_empty((channels, parts, 3, (1 + given.sides) * given.taps**2 + 2))
     image_streams_grad_kernel[(parts, channels, 3)](
         p, given.offset, given.weight, given.spatial, products, grads, dp, partial, first, *given.sizes,
@@ -243,4 +243,4 @@ def _parameter_grads(given: _Images, sums: Tensor, spectral: Tensor) -> tuple[Te
 
 
 def _grid(given: _Images, first: int, last: int, block: int) -> tuple[int, int]:
-    return triton.cdiv(given.batch * given.height * given.width, block), last - first
+    return cdiv(given.batch * given.height * given.width, block), last - first

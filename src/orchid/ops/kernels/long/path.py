@@ -4,10 +4,9 @@ import math
 from typing import Any, NamedTuple
 
 import torch
-import triton
 from torch import Tensor
 
-from orchid.ops.kernels.launch import shared_memory
+from orchid.ops.kernels.launch import cdiv, shared_memory
 from orchid.ops.kernels.long.backward import long_conditioning_grad_kernel, long_mix_grad_kernel
 from orchid.ops.kernels.long.columns import (
     long_gate_kernel,
@@ -28,18 +27,25 @@ class Shape(NamedTuple):
         r: R, the rows.
         n1: N1, of the transform along a row.
         n2: N2.
+        tile: columns that a program takes at a time.
         shared: bytes of shared memory that a program may need, whatever the GPU's generation.
     """
 
     r: int
     n1: int
     n2: int
+    tile: int = 64
     shared: int = 64 << 10
 
     @property
     def q(self) -> int:
         """Q, the length of a row."""
         return self.n1 * self.n2
+
+    @property
+    def tiles(self) -> int:
+        """The tiles of columns."""
+        return self.q // self.tile
 
     def row(self, warps: int = 0, registers: int | None = None) -> dict[str, int]:
         """Return the constants of kernels in frequency."""
@@ -49,20 +55,18 @@ class Shape(NamedTuple):
     @property
     def columns(self) -> dict[str, int]:
         """The constants of kernels in time."""
-        return {"R": self.r, "Q": self.q, "TILE": TILE, "num_warps": self.r // 32, "num_stages": 1}
+        return {"R": self.r, "Q": self.q, "TILE": self.tile, "num_warps": self.r // 32, "num_stages": 1}
 
 
-# Columns of a tile.
-TILE = 32
 SHAPES = {
     2**13: Shape(32, 16, 16),
     2**14: Shape(32, 16, 32),
     2**15: Shape(32, 32, 32),
     2**16: Shape(32, 64, 32),
     2**17: Shape(64, 64, 32),
-    2**18: Shape(128, 64, 32),
-    2**19: Shape(256, 64, 32, 160 << 10),
-    2**20: Shape(256, 128, 32, 160 << 10),
+    2**18: Shape(128, 64, 32, 32),
+    2**19: Shape(256, 64, 32, 32, 160 << 10),
+    2**20: Shape(256, 128, 32, 32, 160 << 10),
 }
 # Places and rows of the static kernel's spectrum that a program puts in order.
 PLACES = 4096
@@ -131,13 +135,13 @@ def write_static_rows(kernel: Static, first: int, last: int, rows: Tensor, row_s
     tables = _tables(shape, rows.device)
     in_time = write_static(kernel, first, last, row_scales.new_empty((channels, kernel.n)))
     fields = rows.new_empty((channels, kernel.n))
-    scales = row_scales.new_empty((channels, shape.q // TILE))
-    long_rows_kernel[_grid(channels, steps := _steps(channels, shape.q // TILE))](
+    scales = row_scales.new_empty((channels, shape.tiles))
+    long_rows_kernel[_grid(channels, steps := _steps(channels, shape.tiles))](
         in_time, tables.matrices, tables.ahead, fields, scales, steps[0], **shape.columns
     )
     long_bins_kernel[_grid(channels, steps := _steps(channels, shape.r // 2 + 1))](
         fields, scales, tables.matrices, tables.along, tables.half, kernel.delta, rows, row_scales, first, steps[0],
-        TILE=TILE, **shape.row(),
+        TILE=shape.tile, **shape.row(),
     )  # fmt: skip
 
 
@@ -151,9 +155,9 @@ def write(given: Operands, first: int, last: int, static: tuple[Tensor, Tensor],
     long_mix_kernel[_grid(channels, steps := _steps(channels, batch * (shape.r // 2 + 1)))](
         fields, scales, tables.matrices, tables.along, tables.half, *static, *slots, given.spectral, row_scales,
         first, batch, steps[0],
-        FIELDS=1 + sides, SIDES=sides, K=given.taps, TILE=TILE, **shape.row(registers=REGISTERS),
+        FIELDS=1 + sides, SIDES=sides, K=given.taps, TILE=shape.tile, **shape.row(registers=REGISTERS),
     )  # fmt: skip
-    long_gate_kernel[_grid(channels, steps := _steps(channels, batch * shape.q // TILE))](
+    long_gate_kernel[_grid(channels, steps := _steps(channels, batch * shape.tiles))](
         p, given.offset, given.weight, given.bias, fields, row_scales, tables.matrices, tables.back,
         given.address(given.pad_words()), y,
         first, given.channels, batch, given.length, given.period, *p.stride()[:2], *y.stride()[:2], steps[0],
@@ -176,12 +180,12 @@ def gradients(
     long_mix_grad_kernel[_grid(channels, steps := _steps(channels, count))](
         fields, scales, tables.matrices, tables.along, tables.half, *static, *slots, given.spectral, row_scales,
         *dslots, dstatic, dstatic_scales, partial,
-        first, batch, steps[0], SIDES=sides, K=given.taps, TILE=TILE, **shape.row(),
+        first, batch, steps[0], SIDES=sides, K=given.taps, TILE=shape.tile, **shape.row(),
     )  # fmt: skip
     if sides:
         long_conditioning_grad_kernel[_grid(channels, steps := _steps(channels, batch * count))](
             fields, scales, tables.matrices, tables.along, tables.half, *dslots, given.spectral, row_scales,
-            first, batch, given.scale, steps[0], K=given.taps, TILE=TILE, **shape.row(registers=REGISTERS),
+            first, batch, given.scale, steps[0], K=given.taps, TILE=shape.tile, **shape.row(registers=REGISTERS),
         )  # fmt: skip
     grads = p.new_empty((channels, 2 + sides, batch, given.length))
     _write_times(shape, fields, row_scales, grads)
@@ -195,9 +199,9 @@ def _signals(given: Operands, first: int, channels: int, dy: Tensor | None) -> t
     p, batch, shape, grad = given.p, given.batch, SHAPES[given.n], dy is not None
     tables, count = _tables(shape, p.device), 1 + given.sides + grad
     fields = p.new_empty((channels, batch, count, given.n), dtype=torch.float16)
-    scales = p.new_empty((channels, batch, count, shape.q // TILE), dtype=torch.float32)
+    scales = p.new_empty((channels, batch, count, shape.tiles), dtype=torch.float32)
     dy = p if dy is None else dy
-    long_signals_kernel[_grid(channels, steps := _steps(channels, batch * shape.q // TILE))](
+    long_signals_kernel[_grid(channels, steps := _steps(channels, batch * shape.tiles))](
         p, dy, given.offset, given.weight, given.bias, given.spatial, tables.matrices, tables.ahead,
         given.address(given.pad_words()), fields, scales,
         first, given.channels, batch, given.length, given.period, *p.stride()[:2], *dy.stride()[:2], steps[0],
@@ -216,7 +220,7 @@ def _sizes(given: Operands, fields: Tensor, scales: Tensor) -> tuple[Tensor, Ten
     slot_scales = scales.new_empty(slots.shape[:-1])
     long_sizes_kernel[_grid(channels, steps := _steps(channels, batch * rows))](
         fields, scales, tables.matrices, tables.along, tables.half, slots, slot_scales, batch, given.scale, steps[0],
-        FIELDS=count, K=given.taps, TILE=TILE, **shape.row(),
+        FIELDS=count, K=given.taps, TILE=shape.tile, **shape.row(),
     )  # fmt: skip
     return slots, slot_scales
 
@@ -225,14 +229,14 @@ def _write_times(shape: Shape, fields: Tensor, scales: Tensor, out: Tensor) -> N
     """Write fields (channels, B, fields, n), rows transformed back, in time: out (channels, fields, B, L)."""
     channels, batch, count = fields.shape[:3]
     tables = _tables(shape, fields.device)
-    long_times_kernel[_grid(channels, steps := _steps(channels, batch * count * shape.q // TILE))](
+    long_times_kernel[_grid(channels, steps := _steps(channels, batch * count * shape.tiles))](
         fields, scales, tables.matrices, tables.back, out, batch, out.shape[3], steps[0],
         FIELDS=count, **shape.columns,
     )  # fmt: skip
 
 
 def _tables(shape: Shape, device: torch.device) -> _Tables:
-    return kept(("long", *shape[:3]), device, lambda: _make_tables(shape, device))
+    return kept(("long", *shape[:4]), device, lambda: _make_tables(shape, device))
 
 
 def _make_tables(shape: Shape, device: torch.device) -> _Tables:
@@ -244,7 +248,7 @@ def _make_tables(shape: Shape, device: torch.device) -> _Tables:
     back = twiddle[:, :-1].contiguous()
     return _Tables(
         torch.cat((columns.flatten(), *stages)).half(),
-        fragments(back.unflatten(2, (q // TILE, TILE)).permute(2, 0, 1, 3)),
+        fragments(back.unflatten(2, (shape.tiles, shape.tile)).permute(2, 0, 1, 3)),
         back,
         fragments(waves(shape.n1, shape.n2, q, device).float()),
         twiddle[:, -1].contiguous(),
@@ -253,8 +257,8 @@ def _make_tables(shape: Shape, device: torch.device) -> _Tables:
 
 def _steps(channels: int, items: int) -> tuple[int, int]:
     """Return how many of a channel's items a program goes through, and into how many parts they fall."""
-    steps = math.ceil(items / min(items, triton.cdiv(PROGRAMS, channels)))
-    return steps, triton.cdiv(items, steps)
+    steps = math.ceil(items / min(items, cdiv(PROGRAMS, channels)))
+    return steps, cdiv(items, steps)
 
 
 def _grid(channels: int, steps: tuple[int, int]) -> tuple[int, int]:

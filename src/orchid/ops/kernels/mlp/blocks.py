@@ -7,10 +7,10 @@ gelu and gate are one pass over the hidden layer.
 from typing import Any
 
 import torch
-import triton
 from torch import Tensor
 
-from orchid.ops.kernels.launch import on_device_of
+from orchid.ops.kernels.launch import cdiv, on_device_of, power_of_two
+from orchid.ops.kernels.library import operator
 from orchid.ops.kernels.mlp.activation import activation_grad_kernel, activation_kernel
 from orchid.ops.kernels.mlp.token_products import token_products
 from orchid.ops.kernels.totals import added_up
@@ -41,7 +41,7 @@ def from_blocks(hidden: Tensor, down: Tensor, bias: Tensor) -> Tensor:
     return _from_blocks(hidden, down, bias)
 
 
-@torch.library.custom_op("orchid::block_hidden", mutates_args=())
+@operator("block_hidden")
 def _hidden(
     x: Tensor, up: Tensor, up_bias: Tensor, gate: Tensor | None, gate_bias: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -52,7 +52,7 @@ def _hidden(
         g = u.new_empty(0) if gate is None else torch.bmm(by_token, gate.transpose(1, 2))
         out, (blocks, size, width) = torch.empty_like(u), u.shape
         tile = _tile(width)
-        activation_kernel[(triton.cdiv(size, tile["ROWS"]), triton.cdiv(width, tile["COLUMNS"]), blocks)](
+        activation_kernel[(cdiv(size, tile["ROWS"]), cdiv(width, tile["COLUMNS"]), blocks)](
             u, up_bias, g, up_bias if gate_bias is None else gate_bias, out, size, width,
             GATED=gate is not None, **tile,
         )  # fmt: skip
@@ -65,7 +65,7 @@ def _(x, up, up_bias, gate, gate_bias):  # type: ignore[no-untyped-def]
     return u, torch.empty_like(u), x.new_empty(0) if gate is None else torch.empty_like(u)
 
 
-@torch.library.custom_op("orchid::block_hidden_backward", mutates_args=())
+@operator("block_hidden_backward")
 def _hidden_backward(
     dy: Tensor, x: Tensor, up: Tensor, up_bias: Tensor, gate: Tensor | None, gate_bias: Tensor | None,
     u: Tensor, g: Tensor,
@@ -73,9 +73,9 @@ def _hidden_backward(
     blocks, size, width = u.shape
     du, dg, gated = torch.empty_like(u), torch.empty_like(g), gate is not None
     tile = _tile(width)
-    columns, rows = triton.cdiv(width, tile["COLUMNS"]), triton.cdiv(size, tile["ROWS"])
+    columns, rows = cdiv(width, tile["COLUMNS"]), cdiv(size, tile["ROWS"])
     steps = max(1, columns * rows * blocks // PROGRAMS)
-    parts = triton.cdiv(rows, steps)
+    parts = cdiv(rows, steps)
     sums = u.new_empty((parts, blocks, width), dtype=torch.float32)
     gate_sums = torch.empty_like(sums) if gated else sums
     with on_device_of(x), full_precision(x):
@@ -116,7 +116,7 @@ def _back_from_hidden(ctx: Any, dy: Tensor | None, *_: Tensor | None) -> tuple[T
 _hidden.register_autograd(_back_from_hidden, setup_context=_keep_hidden)
 
 
-@torch.library.custom_op("orchid::from_blocks", mutates_args=())
+@operator("from_blocks")
 def _from_blocks(hidden: Tensor, down: Tensor, bias: Tensor) -> Tensor:
     y = hidden.new_empty(hidden.shape[1], bias.shape[0])
     y.copy_(bias)  # a copy whatever the sizes: what follows adds to it in place
@@ -130,12 +130,12 @@ def _(hidden, down, bias):  # type: ignore[no-untyped-def]
     return hidden.new_empty((hidden.shape[1], bias.shape[0]))
 
 
-@torch.library.custom_op("orchid::from_blocks_backward", mutates_args=())
+@operator("from_blocks_backward")
 def _from_blocks_backward(dy: Tensor, hidden: Tensor, down: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     with on_device_of(dy), full_precision(dy):
+        dy = dy.contiguous()
         # first: a kernel makes the context that cuBLAS misses in a fresh autograd thread
-        dbias = dy.sum(dim=0, dtype=torch.float32).to(bias.dtype)
-        by_token = _columns(dy.contiguous(), down.shape[0])
+        dbias, by_token = added_up(dy, torch.empty_like(bias)), _columns(dy, down.shape[0])
         return torch.bmm(by_token, down), token_products(by_token, hidden), dbias
 
 
@@ -163,5 +163,5 @@ def _columns(x: Tensor, blocks: int) -> Tensor:
 
 def _tile(width: int) -> dict[str, int]:
     """Return rows and columns of a tile of a hidden layer so wide."""
-    columns = min(COLUMNS, triton.next_power_of_2(width))
+    columns = min(COLUMNS, power_of_two(width))
     return {"ROWS": max(1, TILE // columns), "COLUMNS": columns}

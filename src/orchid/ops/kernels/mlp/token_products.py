@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from orchid.ops.kernels.launch import cdiv
 from orchid.ops.kernels.totals import added_up
 
 # Results of a tile along either axis, and tokens taken at a time.
@@ -49,7 +50,7 @@ def token_products(x: Tensor, y: Tensor) -> Tensor:
     if x.dtype == torch.float32 or parts == 1 or x.stride(2) != 1 or y.stride(2) != 1:
         return torch.bmm(x.transpose(1, 2), y)
     shares = x.new_empty((parts, blocks, rows, columns), dtype=torch.float32)
-    tiles = triton.cdiv(rows, TILE) * triton.cdiv(columns, TILE)
+    tiles = cdiv(rows, TILE) * cdiv(columns, TILE)
     token_products_kernel[(parts, tiles, blocks)](
         x, y, shares, size, rows, columns, *x.stride()[:2], *y.stride()[:2], steps, TILE=TILE, TOKENS=TOKENS
     )
@@ -58,9 +59,9 @@ def token_products(x: Tensor, y: Tensor) -> Tensor:
 
 def _shared_out(size: int, blocks: int, rows: int, columns: int) -> tuple[int, int]:
     """Return into how many parts the tokens fall, and how many groups of them each has."""
-    groups = triton.cdiv(size, TOKENS)
-    if blocks * triton.cdiv(rows, LIBRARY_TILE) * triton.cdiv(columns, LIBRARY_TILE) > FEW:
+    groups = cdiv(size, TOKENS)
+    if blocks * cdiv(rows, LIBRARY_TILE) * cdiv(columns, LIBRARY_TILE) > FEW:
         return 1, groups
-    tiles = blocks * triton.cdiv(rows, TILE) * triton.cdiv(columns, TILE)
-    steps = max(LEAST, triton.cdiv(groups * tiles, PROGRAMS))
-    return triton.cdiv(groups, steps), steps
+    tiles = blocks * cdiv(rows, TILE) * cdiv(columns, TILE)
+    steps = max(LEAST, cdiv(groups * tiles, PROGRAMS))
+    return cdiv(groups, steps), steps

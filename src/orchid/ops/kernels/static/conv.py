@@ -8,12 +8,12 @@ become channels, so nothing but the transforms passes over the data between.
 from typing import Any
 
 import torch
-import triton
 from torch import Tensor
 
 from orchid.ops.kernels.around_fft.products import write_product_gradients, write_products
 from orchid.ops.kernels.four_step import path as four_step
-from orchid.ops.kernels.launch import on_device_of
+from orchid.ops.kernels.launch import cdiv, on_device_of
+from orchid.ops.kernels.library import operator
 from orchid.ops.kernels.operands import Decay, Static
 from orchid.ops.kernels.passes import by_channel, chunk_step, chunks, small_static
 from orchid.ops.kernels.static.rows import (
@@ -52,7 +52,7 @@ def plus_static_conv(x: Tensor, u: Tensor, kernel: Static) -> Tensor:
     return _conv(x if x.stride(2) == 1 else x.contiguous(), u, *tensors, n, list(kernel.decay))[0]
 
 
-@torch.library.custom_op("orchid::plus_static_conv", mutates_args=())
+@operator("plus_static_conv")
 def _conv(
     x: Tensor, u: Tensor, hidden: Tensor | None, output: Tensor | None, delta: Tensor, kept: Tensor | None,
     n: int, decay: list[float],
@@ -89,7 +89,7 @@ def _(x, u, hidden, output, delta, kept, n, decay):  # type: ignore[no-untyped-d
     return by_channel(x, channels, length), spectrum
 
 
-@torch.library.custom_op("orchid::static_conv_backward", mutates_args=())
+@operator("static_conv_backward")
 def _conv_backward(
     dy: Tensor, u: Tensor, hidden: Tensor | None, output: Tensor | None, delta: Tensor, kept: Tensor | None,
     spectrum: Tensor, n: int, decay: list[float],
@@ -174,4 +174,4 @@ def _write_tokens(u: Tensor, rows: Tensor, first: int, last: int) -> None:
 
 def _grid(length: int, batch: int, channels: int) -> tuple[int, int]:
     """Return the programs of a launch; a batch may be larger than the second axis."""
-    return triton.cdiv(length, TILE["BLOCK"]) * batch, triton.cdiv(channels, 2 * TILE["PAIRS"])
+    return cdiv(length, TILE["BLOCK"]) * batch, cdiv(channels, 2 * TILE["PAIRS"])

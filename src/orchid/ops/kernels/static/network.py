@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-import triton
 from torch import Tensor
 
-from orchid.ops.kernels.launch import on_device_of
+from orchid.ops.kernels.launch import cdiv, on_device_of, power_of_two
+from orchid.ops.kernels.library import operator
 from orchid.ops.kernels.static.layers import sine_layer_grad_kernel, sine_layer_kernel, sine_totals_kernel
 
 # The largest embedding whose products fit shared memory anywhere.
@@ -38,7 +38,7 @@ def sines(
     return hidden
 
 
-@torch.library.custom_op("orchid::sines", mutates_args=())
+@operator("sines")
 def _sines(
     w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor, w3: Tensor, b3: Tensor, frequency: Tensor,
     lags: list[int], units: list[float],
@@ -48,7 +48,7 @@ def _sines(
     x2 = w1.new_empty((n, width), dtype=torch.float32)
     x3, z3 = torch.empty_like(x2), torch.empty_like(x2)
     sizes, places = _sizes(width, embedding, len(lags)), _places(lags, units)
-    grid = (triton.cdiv(n, sizes["ROWS"]), triton.cdiv(width, sizes["BLOCK"]))
+    grid = (cdiv(n, sizes["ROWS"]), cdiv(width, sizes["BLOCK"]))
     with on_device_of(w1):
         sine_layer_kernel[grid](
             x2, w1, b1, w2, b2, frequency, x2, x2, n, *places, width, SECOND=True, LAST=False, **sizes
@@ -65,7 +65,7 @@ def _(w1, b1, w2, b2, w3, b3, frequency, lags, units):  # type: ignore[no-untype
     return z3, torch.empty_like(z3), torch.empty_like(z3)
 
 
-@torch.library.custom_op("orchid::sines_backward", mutates_args=())
+@operator("sines_backward")
 def _sines_backward(
     dz3: Tensor, x2: Tensor, x3: Tensor,
     w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor, w3: Tensor, b3: Tensor, frequency: Tensor,
@@ -74,15 +74,15 @@ def _sines_backward(
     """Return the gradients of the parameters."""
     (width, embedding), n = w1.shape, x2.shape[0]
     places = _places(lags, units)
-    sizes = {**_sizes(width, embedding, len(lags)), "WIDTH": triton.next_power_of_2(max(16, width))}
-    tiles = triton.cdiv(n, sizes["ROWS"])
-    steps = triton.cdiv(tiles, PARTS)
-    parts = triton.cdiv(tiles, steps)
+    sizes = {**_sizes(width, embedding, len(lags)), "WIDTH": power_of_two(max(16, width))}
+    tiles = cdiv(n, sizes["ROWS"])
+    steps = cdiv(tiles, PARTS)
+    parts = cdiv(tiles, steps)
     row = 2 * width + embedding + 3
     dx2, shares = torch.empty_like(x2), x2.new_empty((parts, width, row))
     grads = _like(w1, b1, w2, b2, w3, b3, frequency)
     with on_device_of(w1):
-        grid = (parts, triton.cdiv(width, sizes["BLOCK"]))
+        grid = (parts, cdiv(width, sizes["BLOCK"]))
         sine_layer_grad_kernel[grid](
             dz3.contiguous(), x3, x2, w1, b1, w3, frequency, dx2, shares, n, *places, width, steps,
             SECOND=False, LAST=True, **sizes,
@@ -93,7 +93,7 @@ def _sines_backward(
         )  # fmt: skip
         sine_totals_kernel[(width,)](
             shares, frequency, w1, b1, w2, b2, w3, b3, grads[6], *grads[:6], parts, width,
-            EMBEDDING=embedding, COLUMNS=triton.next_power_of_2(row), PARTS=PARTS_AT_ONCE,
+            EMBEDDING=embedding, COLUMNS=power_of_two(row), PARTS=PARTS_AT_ONCE,
         )  # fmt: skip
     return grads
 
@@ -132,7 +132,7 @@ def _places(lags: list[int], units: list[float]) -> tuple[int, float, int, float
 def _sizes(width: int, embedding: int, axes: int) -> dict[str, int]:
     """Return the constants of the layers' kernels: the wider, the fewer lags and outputs at a time, or they spill."""
     return {
-        "AXES": axes, "EMBEDDING": embedding, "COLUMNS": triton.next_power_of_2(max(16, embedding)),
+        "AXES": axes, "EMBEDDING": embedding, "COLUMNS": power_of_two(max(16, embedding)),
         "ROWS": 32 if width <= 64 else 16, "BLOCK": 32 if width <= 128 else 16, "num_warps": 4 if width <= 64 else 8,
         "num_stages": 1,
     }  # fmt: skip

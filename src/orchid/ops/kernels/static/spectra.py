@@ -3,9 +3,9 @@
 from typing import Any
 
 import torch
-import triton
 from torch import Tensor
 
+from orchid.ops.kernels.launch import cdiv, power_of_two
 from orchid.ops.kernels.operands import Static
 from orchid.ops.kernels.static.kernels import static_grad_kernel, static_kernel
 from orchid.ops.kernels.totals import added_up
@@ -27,7 +27,7 @@ def write_static(given: Static, first: int, last: int, rows: Tensor) -> Tensor:
     """Write h0 of channels first ... last - 1: two channels a complex row, (pairs, row, 2), or (channels, n)."""
     hidden, output = given.hidden, given.output
     assert hidden is not None and output is not None
-    blocks = triton.cdiv(given.n, LAG_BLOCK), triton.cdiv((last - first + 1) // 2, STATIC_PAIRS)
+    blocks = cdiv(given.n, LAG_BLOCK), cdiv((last - first + 1) // 2, STATIC_PAIRS)
     static_kernel[blocks](
         hidden, output, rows, first, last, given.n, rows.shape[1], hidden.shape[1], *given.decay,
         COMPLEX=rows.ndim == 3, MIRRORED=given.mirrored, **_sizes(given, hidden),
@@ -50,7 +50,7 @@ class StaticGradients:
 
     def __init__(self, given: Static, step: int) -> None:
         hidden, output, delta = given.hidden, given.output, given.delta
-        self._given, self._lags, self._begun = given, triton.cdiv(given.n, LAG_BLOCK), False
+        self._given, self._lags, self._begun = given, cdiv(given.n, LAG_BLOCK), False
         self._splits = max(1, min(step // (2 * STATIC_PAIRS), PROGRAMS // self._lags))
         self._hidden = delta.new_empty(0) if hidden is None else hidden.new_empty((self._splits, *hidden.shape))
         self._output = delta.new_empty(0) if output is None else torch.empty_like(output)
@@ -70,7 +70,7 @@ class StaticGradients:
         static_grad_kernel[(self._lags, self._splits)](
             rows, hidden, given.output, self._hidden, shares, self._delta,
             first, last, given.n, rows.shape[1], hidden.shape[1], *given.decay,
-            steps=triton.cdiv(pairs, STATIC_PAIRS * self._splits),
+            steps=cdiv(pairs, STATIC_PAIRS * self._splits),
             COMPLEX=rows.ndim == 3, TAP=ddelta is None, FIRST=not self._begun, **_sizes(given, hidden),
         )  # fmt: skip
         if ddelta is not None:
@@ -88,5 +88,5 @@ class StaticGradients:
 
 def _sizes(given: Static, hidden: Tensor) -> dict[str, Any]:
     precision = "tf32" if given.half else "tf32x3"
-    width = triton.next_power_of_2(max(16, hidden.shape[1]))
+    width = power_of_two(max(16, hidden.shape[1]))
     return {"PRECISION": precision, "WIDTH": width, "PAIRS": STATIC_PAIRS, "BLOCK": LAG_BLOCK}

@@ -46,14 +46,14 @@ def real_tokens(t, inside, pads, HAS_PAD: tl.constexpr):
 
 
 @triton.jit
-def load_tile(row, t, offset, inside, real, FULL: tl.constexpr):
-    """Load positions t of a stream and add its offset; where FULL, rows beyond the last sample are left as they are.
+def load_tile(row, t, other, inside, real, FULL: tl.constexpr):
+    """Load positions t of rows, ``other`` where no token is real; rows beyond the last sample are left as they are.
 
-    All tokens inside are loaded, in vectors, and those that are not real dropped.
+    All tokens inside are loaded, in vectors, and those that are not real replaced; where FULL, all are.
     """
-    x = tl.load(row + t, mask=inside, other=0.0).to(tl.float32) + offset
+    x = tl.load(row + t, mask=inside, other=0.0).to(tl.float32)
     if not FULL:
-        x = tl.where(real, x, 0.0)
+        x = tl.where(real, x, other)
     return x
 
 
@@ -63,28 +63,34 @@ def stream(
     ROWS: tl.constexpr, M: tl.constexpr, K: tl.constexpr, SHIFT: tl.constexpr, CIRCULAR: tl.constexpr,
     FULL: tl.constexpr, HAS_PAD: tl.constexpr,
 ):  # fmt: skip
-    """Return positions 8 m - (K - 1) + SHIFT ... 8 m + 7 + SHIFT of a stream as vectors (ROWS, M).
+    """Return positions 8 m - (K - 1) + SHIFT ... 8 m + 7 + SHIFT of a stream, less its offset, as vectors (ROWS, M).
 
-    The neighbours of an octet come with theirs, in one load each.
+    The neighbours of an octet come with theirs, in one load each. What is not real is zero with the offset.
     """
-    x = octets(load_tile(row, t, offset, within(t, here, length, FULL), real, FULL), ROWS, M)
+    x = octets(load_tile(row, t, -offset, within(t, here, length, FULL), real, FULL), ROWS, M)
     if SHIFT < K - 1:
         before = wrapped(t - 8, period, CIRCULAR)
         inside = within(before, here, length, FULL)
         there = real_tokens(before, inside, pads, HAS_PAD)
-        x = octets(load_tile(row, before, offset, inside, there, False), ROWS, M)[9 - K + SHIFT :] + x
+        x = octets(load_tile(row, before, -offset, inside, there, False), ROWS, M)[9 - K + SHIFT :] + x
     if SHIFT > 0:
         after = wrapped(t + 8, period, CIRCULAR)
         inside = within(after, here, length, False)
         there = real_tokens(after, inside, pads, HAS_PAD)
-        x = x + octets(load_tile(row, after, offset, inside, there, False), ROWS, M)[:SHIFT]
+        x = x + octets(load_tile(row, after, -offset, inside, there, False), ROWS, M)[:SHIFT]
     return x
 
 
 @triton.jit
 def convolved_tile(x, own, ROWS: tl.constexpr, M: tl.constexpr, K: tl.constexpr):
-    """Return the short convolution of a ``stream``, bias added, (ROWS, 8 M)."""
-    return tl.reshape(whole(convolved(x, own, 8, K)), (ROWS, 8 * M))
+    """Return the short convolution of a ``stream``, bias added, (ROWS, 8 M).
+
+    The offset, which the stream lacks, is added to all taps' sum at once: offset (own[0] + ... + own[K - 1]).
+    """
+    constant = own[K]
+    for j in tl.static_range(K):
+        constant += own[j] * own[K + 1]
+    return tl.reshape(whole(convolved(x, own[:K] + (constant,), 8, K)), (ROWS, 8 * M))
 
 
 @triton.jit
