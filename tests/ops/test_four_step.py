@@ -110,6 +110,22 @@ def test_frozen() -> None:
     assert relative_error(mixer(x), expected) < 2**-8  # another rounding of h0_f, then to bfloat16
 
 
+def test_a_frozen_kernel_is_put_in_order_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And again when it is another: frozen anew, or written over."""
+    mixer, x = build(3, 256).bfloat16(), torch.randn(3, 256, 3, device=DEVICE).bfloat16()
+    put, count = four_step.static_rows, []
+    monkeypatch.setattr(four_step, "static_rows", lambda *given: (count.append(1), put(*given))[1])
+    with torch.no_grad():
+        first, again = mixer.freeze()(x), mixer(x)
+        assert torch.equal(first, again) and len(count) == 1
+        mixer.unfreeze()
+        mixer.stages[0].static.delta += 1.0
+        other = mixer.freeze()(x)
+        assert len(count) == 2 and relative_error(other, first) > 0.1
+        mixer.stages[0].static.kept.zero_()
+        assert relative_error(mixer(x), other) > 0.1 and len(count) == 3
+
+
 def test_chunks_and_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     mixer, x = build(3, 256).bfloat16(), torch.randn(3, 256, 3, device=DEVICE).bfloat16()
     whole = torch.autograd.grad(mixer(x).float().square().sum(), list(mixer.parameters()))

@@ -131,16 +131,14 @@ def _time_entry(entry: Entry, case: dict[str, int], device: torch.device) -> lis
         timed["mixer"] = (lambda p: between(p, None, None, None), projected, layer)
     rows = []
     for what, (function, given, module) in timed.items():
-        leaf = given.clone().requires_grad_()
-        graph = length <= GRAPH_LENGTH
+        wanted, graph = [given.clone().requires_grad_(), *module.parameters()], length <= GRAPH_LENGTH
+        with torch.no_grad():
+            dy = torch.ones_like(function(given))
 
         def forward_backward(
-            function: Callable[[Tensor], Tensor] = function, leaf: Tensor = leaf, module: nn.Module = module
+            function: Callable[[Tensor], Tensor] = function, wanted: list[Tensor] = wanted, dy: Tensor = dy
         ) -> None:
-            module.zero_grad(set_to_none=True)
-            leaf.grad = None
-            y = function(leaf)
-            y.backward(torch.ones_like(y))
+            torch.autograd.grad(function(wanted[0]), wanted, dy, allow_unused=True)
 
         # Forward alone is prediction: parameters frozen, what depends on them only computed once.
         module.freeze() if isinstance(module, OrchidMixer) else module.requires_grad_(False)

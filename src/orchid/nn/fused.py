@@ -158,9 +158,6 @@ def _fused_stage(
         spatial, spectral = weight.new_empty(0, mixer.d_model, mixer.kernel_size), weight[: mixer.d_model].detach()
     static, network = stage.static, stage.static.filter
     trained, decay, mirrored = static.kept is None, Decay(*network.decay()), mixer.transform.name == "dct"
-    kept = static.kept
-    if kept is not None and mirrored:  # bins 0 ... n of a DFT of 2 n
-        kept = torch.complex(nn.functional.pad(kept, (0, 1)), kept.new_zeros(()))
     return fused_mix(
         p,
         u,
@@ -172,7 +169,7 @@ def _fused_stage(
         fused_hidden(network) if trained else None,
         network.output if trained else None,
         static.delta,
-        kept,
+        static.kept_parts,
         pad=pad,
         u_pad=u_pad,
         n=mixer.n,
@@ -196,7 +193,7 @@ def fused_residual(mixer: "OrchidMixer", y: Tensor, x: Tensor) -> Tensor:
         fused_hidden(network) if trained else None,
         network.output if trained else None,
         static.delta,
-        None if static.kept is None else torch.view_as_real(static.kept),
+        static.kept_parts,
         mixer.n,
         Decay(*network.decay()),
         y.dtype == torch.bfloat16,

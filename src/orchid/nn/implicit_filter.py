@@ -181,6 +181,7 @@ class StaticKernel(nn.Module):
         self.filter = ImplicitFilter(d_model, n, embedding=embedding, width=width, grid=grid)
         self.delta = nn.Parameter(torch.empty(d_model))
         self._kept: Tensor | None = None
+        self._kept_parts: Tensor | None = None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -193,13 +194,14 @@ class StaticKernel(nn.Module):
         Explicit, because nothing tells of every update: neither a replayed CUDA graph nor one through ``.data``.
         """
         self.requires_grad_(False)
-        self._kept = None
+        self._forget()
         with torch.inference_mode(False), torch.no_grad():
             self._kept = self._spectrum()
+            self._kept_parts = torch.view_as_real(_complex_bins(self._kept))
 
     def unfreeze(self) -> None:
         """Forget the spectrum and train again."""
-        self._kept = None
+        self._forget()
         self.requires_grad_(True)
 
     def forward(self) -> Tensor:
@@ -211,16 +213,24 @@ class StaticKernel(nn.Module):
         """The spectrum of a frozen kernel, (D, F)."""
         return self._kept
 
+    @property
+    def kept_parts(self) -> Tensor | None:
+        """The same as real and imaginary parts of a DFT's bins, (D, F, 2); the DCT's n are (D, n + 1, 2)."""
+        return self._kept_parts
+
+    def _forget(self) -> None:
+        self._kept, self._kept_parts = None, None
+
     def _apply(self, *arguments: Any, **keywords: Any) -> Self:
-        self._kept = None
+        self._forget()
         return super()._apply(*arguments, **keywords)
 
     def _load_from_state_dict(self, *arguments: Any, **keywords: Any) -> None:
-        self._kept = None
+        self._forget()
         super()._load_from_state_dict(*arguments, **keywords)
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_kept": None}
+        return {**self.__dict__, "_kept": None, "_kept_parts": None}
 
     def kernel(self) -> Tensor:
         """Return the kernel in time, delta tap included, (D, n), at least float32; the tap of the DFT is at lag 0."""
@@ -233,3 +243,10 @@ class StaticKernel(nn.Module):
         h0 = self.filter()
         with full_precision(h0):
             return self.transform.kernel_spectrum(h0) + at_least_float32(self.delta)[:, None]
+
+
+def _complex_bins(spectrum: Tensor) -> Tensor:
+    """Return a spectrum as the bins of a DFT: the n real ones of a DCT are bins 0 ... n - 1 of 2 n, and bin n is 0."""
+    if spectrum.is_complex():
+        return spectrum
+    return torch.complex(nn.functional.pad(spectrum, (0, 1)), spectrum.new_zeros(()))

@@ -223,9 +223,9 @@ class OrchidMixer(nn.Module):
         return takes_kernels(self.backend, self._obstacle, x, self._inside, interpreted=self._interpreted)
 
     def _inside(self) -> tuple[nn.Module, ...]:
-        """Return the modules that the kernels take the place of."""
-        residual = () if self.residual_conv is None else self.residual_conv.modules()
-        return self.in_proj, self.short_conv, *self.stages.modules(), *residual
+        """Return the modules that the kernels take the place of, with all inside them."""
+        own = (self.in_proj, self.short_conv, self.stages)
+        return own if self.residual_conv is None else (*own, self.residual_conv)
 
     def freeze(self) -> Self:
         """Stop training the layer, keep what depends on its parameters alone, and return it: for prediction.

@@ -50,6 +50,8 @@ def transformed() -> bool:
 
 
 def hooked(module: nn.Module) -> bool:
-    """Return whether something watches or replaces a module's passes, which the kernels would pass by."""
-    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
-    return any(len(own) > 0 for own in hooks) or "forward" in module.__dict__
+    """Return whether something watches or replaces the passes of a module, or of one inside, which kernels pass by."""
+    hooks = module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
+    if hooks or "forward" in module.__dict__:
+        return True
+    return any(hooked(child) for child in module._modules.values() if child is not None)

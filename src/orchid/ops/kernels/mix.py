@@ -52,7 +52,8 @@ def fused_mix(
         hidden: (n, W), the static kernel's network before its output; None where ``static`` is given.
         output: (D, W), that output.
         delta: (D,), the tap added to the spectrum.
-        static: (D, n / 2 + 1) complex, ``mirrored`` (D, n + 1), the spectrum h0_f of these, where the layer is frozen.
+        static: (D, n / 2 + 1, 2), ``mirrored`` (D, n + 1, 2), the spectrum h0_f of these, where the layer is frozen:
+            the same tensor at every call is put in the kernels' order once.
         pad: (B, L) bool, True at masked positions, or None.
         u_pad: likewise (B, M) beside ``u``.
         n: transform length.
@@ -70,10 +71,10 @@ def fused_mix(
     tensors = (offset, weight, bias, spatial, spectral, delta)
     offset, weight, bias, spatial, spectral, delta = (t.contiguous() for t in tensors)
     hidden, output = (None if t is None else t.contiguous() for t in (hidden, output))
-    kept = None if static is None else torch.view_as_real(static).contiguous()
+    static = None if static is None else static.contiguous()
     pad, u_pad = (None if t is None else t.contiguous().view(torch.uint8) for t in (pad, u_pad))
     result, _, _ = _mix(
-        p, u, pad, u_pad, offset, weight, bias, spatial, spectral, hidden, output, delta, kept,
+        p, u, pad, u_pad, offset, weight, bias, spatial, spectral, hidden, output, delta, static,
         n, period, padding, scale, list(decay), mirrored,
     )  # fmt: skip
     return result

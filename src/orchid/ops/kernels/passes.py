@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakIdKeyDictionary
 
 from orchid.ops.kernels.around_fft import path as around_fft
 from orchid.ops.kernels.dense import path as dense
@@ -18,6 +19,7 @@ from orchid.ops.kernels.long import path as long
 from orchid.ops.kernels.operands import Operands
 from orchid.ops.kernels.static.spectra import StaticGradients, static_of, static_spectra
 from orchid.ops.kernels.streams import launches as octet_passes
+from orchid.ops.kernels.tables import capturing
 from orchid.ops.kernels.totals import LayerTotals
 
 # Elements (channels x batch x n) of a chunk, by the scratch that a path needs for them, forward and backward: rows in
@@ -28,6 +30,8 @@ BACKWARD = {around_fft: 5 * 2**21, long: 3 * 2**23, dense: 5 * 2**23, four_step:
 SMALL = 2**27
 # The static kernel's spectrum, and numbers beside it.
 Kept = tuple[Tensor, Tensor]
+# Frozen ones by what they were made of: the path whose order they are in, its version, and they.
+_FROZEN: WeakIdKeyDictionary = WeakIdKeyDictionary()
 Gradients = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 
 
@@ -124,6 +128,9 @@ def _static(
     given: Operands, path: ModuleType, keeper: ModuleType | None, kept: Kept, first: int, last: int
 ) -> Any:  # fmt: skip
     """Return the static kernel of channels first ... last - 1 as a path takes it."""
+    if given.static is not None and path in (four_step, long):
+        rows, scales = _frozen_rows(given, given.static, path)
+        return rows[first:last], scales[first:last]
     kernel, nothing = given.kernel, kept[1].new_empty(0, dtype=torch.float32)
     if given.static is not None or keeper is None or path is not keeper:
         static = static_of(kernel, kept[0] if keeper is None else nothing, first, last)
@@ -132,6 +139,20 @@ def _static(
         return kept[0][first:last], kept[1][first:last]
     made = keeper.empty_static_rows(given.n, last - first, nothing)
     keeper.write_static_rows(kernel, first, last, *made)
+    return made
+
+
+def _frozen_rows(given: Operands, static: Tensor, path: ModuleType) -> Kept:
+    """Return h0_f of a frozen layer as a path takes it, put in its order at the first call."""
+    found = _FROZEN.get(static)
+    if found is not None and found[:2] == (path, static._version):
+        return found[2]
+    made: Kept = path.empty_static_rows(given.n, given.channels, static)
+    for first, last in chunks(given.channels, chunk_step(given.channels, given.n, BACKWARD[path])):
+        for whole, part in zip(made, path.static_rows(given.kernel, static, first, last), strict=True):
+            whole[first:last] = part
+    if not capturing(static.device):
+        _FROZEN[static] = (path, static._version, made)
     return made
 
 

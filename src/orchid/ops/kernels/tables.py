@@ -12,16 +12,18 @@ _KEPT: dict[tuple[object, torch.device], object] = {}
 
 
 def kept(key: object, device: torch.device, make: Callable[[], Made]) -> Made:
-    """Return the tables of a key on a device, made once.
-
-    Those made while a graph is captured are not kept: they belong to the graph, and hold nothing before its replay.
-    """
+    """Return the tables of a key on a device, made once; those made while a graph is captured are not kept."""
     if (key, device) in _KEPT:
         return _KEPT[key, device]  # type: ignore[return-value]
     made = make()
-    if not (device.type == "cuda" and torch.cuda.is_current_stream_capturing()):
+    if not capturing(device):
         _KEPT[key, device] = made
     return made
+
+
+def capturing(device: torch.device) -> bool:
+    """Return whether a graph is captured: what is made then belongs to it, and holds nothing before its replay."""
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
 def waves(rows: int, columns: int, period: int, device: torch.device) -> Tensor:

@@ -13,15 +13,15 @@ from orchid.ops.kernels.dense.spectra import (
     bands_of,
     columns,
     conditioned,
-    from_edge,
     kernel_columns,
     load_statics,
     load_tables,
+    plus_edge,
     shifts_of,
+    sum_at_edge,
     synthesis,
     tap_total,
     through,
-    to_edge,
     weighted,
 )
 from orchid.ops.kernels.streams.octets import in_eights
@@ -112,9 +112,9 @@ def dense_grad_kernel(
         target = grads + (own * (2 + SIDES) * batch + b) * length + t
         c = synthesis(c_res, c_ims, matrices, BLOCKS)
         plane = batch.to(tl.int64) * length
-        _put(target + (1 + SIDES) * plane, c, bound * a_most * (1.0 / N), inside)
+        _put(target + (1 + SIDES) * plane, c, bound * a_most * (2.0 / N), inside)
         da = synthesis(d_res, d_ims, matrices, BLOCKS)
-        _put(target, da, bound * e_most * (1.0 / N), inside)
+        _put(target, da, bound * e_most * (2.0 / N), inside)
 
 
 @triton.jit(do_not_specialize=["first_d", "steps"])
@@ -158,7 +158,7 @@ def dense_conditioning_grad_kernel(
         dhs, sizes, res, ims = (), (), (), ()
         for i in tl.static_range(BLOCKS):
             dh = tl.load(spectra + (own * batch + b) * H + columns(i, BLOCK), mask=here, other=0.0)
-            dm_edge += tl.sum(dh.to(tl.float32) * from_edge(taps, total, columns(i, BLOCK), H, K), axis=1)
+            dm_edge += sum_at_edge(dh.to(tl.float32), taps, total, columns(i, BLOCK), True, H, K)
             dhs = dhs + (dh,)
             re, im = tl.dot(g, matrices[i]), tl.dot(g, matrices[BLOCKS + i])
             magnitude = tl.sqrt(re * re + im * im)
@@ -181,8 +181,8 @@ def dense_conditioning_grad_kernel(
         sign = tl.where(edge > 0, dm_edge, tl.where(edge < 0, -dm_edge, 0.0))
         d_res, d_ims = (), ()
         for i in tl.static_range(BLOCKS):
-            give = to_edge(taps, total, columns(i, BLOCK), H, K)
-            dm = back_through(dhs, bands, i, BLOCKS) + at_edge[:, None] * give
+            dm = back_through(dhs, bands, i, BLOCKS)
+            dm = plus_edge(dm, at_edge, taps, total, columns(i, BLOCK), False, H, K)
             re, im = res[i], ims[i]
             if i == 0:
                 first = columns(0, BLOCK) == 0

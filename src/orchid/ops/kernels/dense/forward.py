@@ -71,7 +71,7 @@ def dense_kernel(
             row + (2 * D + d) * p_channel, t_own, t, here, real, length, pads, period,
             ROWS, M, K, SHIFT, CIRCULAR, FULL, HAS_PAD,
         )  # fmt: skip
-        out = gate * c.to(tl.float32) * (bound * a_most * (1.0 / N))[:, None]
+        out = gate * c.to(tl.float32) * (bound * a_most * (2.0 / N))[:, None]
         if HAS_PAD:
             out = tl.where(real, out, 0.0)
         tl.store(y + b * y_batch + d * y_channel + t, out.to(y.dtype.element_ty), mask=here & (t < length))

@@ -26,7 +26,7 @@ CHANNELS = 16
 # Fewer samples than this leave most of a tile empty.
 LEAST_BATCH = 24
 # Programs wanted in a launch.
-PROGRAMS = 1024
+PROGRAMS = 512
 
 
 def serves(given: Operands, p: Tensor, dy: Tensor | None = None) -> bool:

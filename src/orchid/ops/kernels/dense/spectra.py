@@ -5,7 +5,7 @@ With H = n / 2 and tables (n, H) in shared memory,
     X_re = x C,  C[t, k] = cos(2 pi t k / n);      X_im = x S,  S[t, k] = -sin(2 pi t k / n),  S[t, 0] = (-1)^t.
 
 The sine of bin 0 would be zero: its place has the Nyquist bin, so n / 2 + 1 bins fit in two times n / 2 numbers. With
-w = 1 for column 0 and 2 for the others, T^-1 X = ((w X_re) C^T + (w X_im) S^T) / n. Columns come in blocks, so that
+w = 1/2 for column 0 and 1 for the others, T^-1 X = 2 ((w X_re) C^T + (w X_im) S^T) / n. Columns come in blocks, so that
 what stands between two products fits into registers. The frequency Conv1d is a product with a band matrix; what the
 Nyquist bin gives and takes is added beside it. Kernels are divided by a bound on their spectra, taps by the sum of
 their sizes.
@@ -81,21 +81,29 @@ def back_through(x, matrix, block, BLOCKS: tl.constexpr):
 
 
 @triton.jit
-def from_edge(taps, total, k, H: tl.constexpr, K: tl.constexpr):
-    """Return the taps, divided by ``total``, by which columns k take from the Nyquist bin, (1, BLOCK)."""
-    taken = tl.zeros(k.shape, tl.float32)
-    for j in tl.static_range(K):
-        taken = tl.where(H - k + K // 2 == j, tl.load(taps + j).to(tl.float32) / total, taken)
-    return taken
+def _edge_tap(taps, total, o, TAKING: tl.constexpr, K: tl.constexpr):
+    """Return the tap, divided by ``total``, by which column H - o takes from the Nyquist bin, or gives to it."""
+    return tl.load(taps + (K // 2 + o if TAKING else K // 2 - o)).to(tl.float32) / total
 
 
 @triton.jit
-def to_edge(taps, total, k, H: tl.constexpr, K: tl.constexpr):
-    """Return the taps, divided by ``total``, by which columns k give to the Nyquist bin, (1, BLOCK)."""
-    given = tl.zeros(k.shape, tl.float32)
-    for j in tl.static_range(K):
-        given = tl.where(k - H + K // 2 == j, tl.load(taps + j).to(tl.float32) / total, given)
-    return given
+def sum_at_edge(x, taps, total, k, TAKING: tl.constexpr, H: tl.constexpr, K: tl.constexpr):
+    """Return the sum, (ROWS,), of x (ROWS, BLOCK) at the columns that give to the Nyquist bin or take from it.
+
+    Times their taps. Of most of a thread's columns the compiler knows that they are none of these.
+    """
+    out = tl.zeros((x.shape[0],), tl.float32)
+    for o in tl.static_range(1, K // 2 + 1):
+        out += _edge_tap(taps, total, o, TAKING, K) * tl.sum(tl.where(k == H - o, x, 0.0), axis=1)
+    return out
+
+
+@triton.jit
+def plus_edge(x, edge, taps, total, k, TAKING: tl.constexpr, H: tl.constexpr, K: tl.constexpr):
+    """Return x (ROWS, BLOCK) with the Nyquist bin's number (ROWS,) added at those columns, times their taps."""
+    for o in tl.static_range(1, K // 2 + 1):
+        x = tl.where(k == H - o, x + (_edge_tap(taps, total, o, TAKING, K) * edge)[:, None], x)
+    return x
 
 
 @triton.jit
@@ -161,9 +169,8 @@ def kernel_parts(
             edge = tl.sum(tl.where(first, tl.abs(im), 0.0), axis=1)
             im = tl.where(first, 0.0, im)
         magnitude = tl.sqrt(re * re + im * im)
-        give = to_edge(taps, total, columns(i, BLOCK), H, K)
         largest = tl.maximum(largest, tl.max(magnitude, axis=1))
-        at_edge += tl.sum(magnitude * give, axis=1)
+        at_edge += sum_at_edge(magnitude, taps, total, columns(i, BLOCK), False, H, K)
         sizes = sizes + (magnitude.to(tl.float16),)
     factor = most * (total * scale)
     bound = statics[2 * BLOCKS + 1] + factor * tl.maximum(largest, edge)
@@ -195,20 +202,18 @@ def kernel_columns(
     share = 1.0 / bound
     h = statics[block] * share[:, None]
     if SIDES:
-        take = from_edge(taps, total, columns(block, BLOCK), H, K)
-        dependent = through(sizes, bands, block, BLOCKS) + edge[:, None] * take
+        dependent = through(sizes, bands, block, BLOCKS)
+        dependent = plus_edge(dependent, edge, taps, total, columns(block, BLOCK), True, H, K)
         h += (most * (total * scale) * share)[:, None] * dependent
     return h, statics[BLOCKS + block] * share[:, None]
 
 
 @triton.jit
 def weighted(re, im, block, BLOCK: tl.constexpr):
-    """Return a block of a spectrum as operands of its inverse transform: bins with a mirror image count twice."""
+    """Return a block of a spectrum as operands of half its inverse transform: bins without mirror images are halved."""
     if block == 0:
-        counted = tl.where(columns(0, BLOCK) == 0, 1.0, 2.0)
-        re, im = re * counted, im * counted
-    else:
-        re, im = re * 2.0, im * 2.0
+        first = columns(0, BLOCK) == 0
+        re, im = tl.where(first, 0.5 * re, re), tl.where(first, 0.5 * im, im)
     return re.to(tl.float16), im.to(tl.float16)
 
 

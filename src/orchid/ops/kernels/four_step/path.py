@@ -9,6 +9,7 @@ from orchid.ops.kernels.four_step.backward import four_step_grad_kernel
 from orchid.ops.kernels.four_step.conv import four_step_conv_grad_kernel, four_step_conv_kernel
 from orchid.ops.kernels.four_step.forward import four_step_kernel
 from orchid.ops.kernels.four_step.static import four_step_static_grad_kernel, four_step_static_kernel
+from orchid.ops.kernels.four_step.transform import WIDE
 from orchid.ops.kernels.launch import cdiv, shared_memory
 from orchid.ops.kernels.operands import Operands, Static, in_octets
 from orchid.ops.kernels.static.spectra import static_spectra
@@ -170,6 +171,8 @@ def _tables(shape: Shape, device: torch.device) -> tuple[Tensor, Tensor]:
     n1, n2, rows = shape[:3]
     first, second = waves(n1, n1, n1, device), waves(n2, n2 // 2, n2, device)
     second = torch.stack([torch.block_diag(*[wave] * rows) for wave in second])
+    if n1 >= WIDE.value:
+        second = torch.stack((torch.cat((second[0], second[1]), dim=1), torch.cat((-second[1], second[0]), dim=1)))
     twiddle = waves(n1, n2, n1 * n2, device).repeat(1, 1, rows)
     return torch.cat((first.flatten(), second.flatten())).half(), fragments(twiddle.float())
 

@@ -18,18 +18,37 @@ block-diagonal then.
 import triton
 import triton.language as tl
 
+# Rows of a tile from which a warp group takes its products.
+WIDE = tl.constexpr(64)
+
 
 @triton.jit
 def load_stages(tables, N1: tl.constexpr, N2: tl.constexpr, S: tl.constexpr):
-    """Load the matrices of both stages: cosines and negative sines (N1, N1), then (S N2, S N2 / 2), float16."""
-    COLUMNS: tl.constexpr = S * N2 // 2
+    """Load the matrices of both stages, float16: cosines C and negative sines S (N1, N1), then (S N2, S N2 / 2).
+
+    From WIDE rows on the latter are side by side, (C, S) and (-S, C): a warp group takes both products at once, and
+    parts its results without moving them. Fewer warps would exchange them.
+    """
+    WIDTH: tl.constexpr = S * N2 if N1 >= WIDE else S * N2 // 2
     k1, t2 = tl.arange(0, N1)[:, None], tl.arange(0, S * N2)[:, None]
-    first, second = k1 * N1 + tl.arange(0, N1)[None, :], t2 * COLUMNS + tl.arange(0, COLUMNS)[None, :]
+    first, second = k1 * N1 + tl.arange(0, N1)[None, :], t2 * WIDTH + tl.arange(0, WIDTH)[None, :]
     further = tables + 2 * N1 * N1
     return (
         tl.load(tables + first), tl.load(tables + N1 * N1 + first),
-        tl.load(further + second), tl.load(further + 2 * COLUMNS * COLUMNS + second),
+        tl.load(further + second), tl.load(further + S * N2 * WIDTH + second),
     )  # fmt: skip
+
+
+@triton.jit
+def _halves(x, N1: tl.constexpr, COLUMNS: tl.constexpr):
+    """Split a tile (N1, 2 COLUMNS) into its left and its right half, which a thread holds both."""
+    return tl.split(tl.permute(tl.reshape(x, (N1, 2, COLUMNS)), (0, 2, 1)))
+
+
+@triton.jit
+def _beside(left, right, N1: tl.constexpr, COLUMNS: tl.constexpr):
+    """Put two tiles (N1, COLUMNS) side by side."""
+    return tl.reshape(tl.permute(tl.join(left, right), (0, 2, 1)), (N1, 2 * COLUMNS))
 
 
 @triton.jit
@@ -69,15 +88,22 @@ def spectrum(x, stages, twiddles, N1: tl.constexpr, N2: tl.constexpr, S: tl.cons
     re, im = tl.dot(stages[0], x), tl.dot(stages[1], x)
     c, s = in_order(twiddles, N1, S * N2), in_order(twiddles + S * N1 * N2, N1, S * N2)
     y_re, y_im = (re * c - im * s).to(tl.float16), (re * s + im * c).to(tl.float16)
-    x_re, x_im = tl.dot(y_re, stages[2]), tl.dot(y_re, stages[3])
-    return tl.dot(-y_im, stages[3], x_re), tl.dot(y_im, stages[2], x_im)
+    if N1 >= WIDE:
+        return _halves(tl.dot(y_im, stages[3], tl.dot(y_re, stages[2])), N1, S * N2 // 2)
+    else:
+        x_re, x_im = tl.dot(y_re, stages[2]), tl.dot(y_re, stages[3])
+        return tl.dot(-y_im, stages[3], x_re), tl.dot(y_im, stages[2], x_im)
 
 
 @triton.jit
 def series(re, im, stages, twiddles, N1: tl.constexpr, N2: tl.constexpr, S: tl.constexpr):
     """Return the sums of Re(X[k] w_n^(-t k)) over bins (N1, S N2 / 2) float16, (N1, S N2)."""
-    z_re, z_im = tl.dot(re, tl.trans(stages[2])), tl.dot(im, tl.trans(stages[2]))
-    z_re, z_im = tl.dot(im, tl.trans(stages[3]), z_re), tl.dot(-re, tl.trans(stages[3]), z_im)
+    if N1 >= WIDE:
+        both = _beside(re, im, N1, S * N2 // 2)
+        z_re, z_im = tl.dot(both, tl.trans(stages[2])), tl.dot(both, tl.trans(stages[3]))
+    else:
+        z_re, z_im = tl.dot(re, tl.trans(stages[2])), tl.dot(im, tl.trans(stages[2]))
+        z_re, z_im = tl.dot(im, tl.trans(stages[3]), z_re), tl.dot(-re, tl.trans(stages[3]), z_im)
     c, s = in_order(twiddles, N1, S * N2), in_order(twiddles + S * N1 * N2, N1, S * N2)
     y_re, y_im = (z_re * c + z_im * s).to(tl.float16), (z_im * c - z_re * s).to(tl.float16)
     return tl.dot(stages[1], y_im, tl.dot(stages[0], y_re))

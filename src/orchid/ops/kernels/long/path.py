@@ -70,7 +70,7 @@ SHAPES = {
 }
 # Places and rows of the static kernel's spectrum that a program puts in order.
 PLACES = 4096
-# Registers of kernels of four warps: a third program on a multiprocessor.
+# Registers of kernels of four warps, and of the output gate's: a third more programs on a multiprocessor.
 REGISTERS = 168
 # Programs wanted in a launch.
 PROGRAMS = 4096
@@ -108,10 +108,10 @@ def serves(given: Operands, p: Tensor, dy: Tensor | None = None) -> bool:
 
 
 def static_rows(kernel: Static, static: Tensor, first: int, last: int) -> tuple[Tensor, Tensor]:
-    """Return h0_f of channels first ... last - 1 as the kernels read it, (channels, R / 2 + 1, 2, Q).
+    """Return h0_f of channels first ... last - 1 as the kernels read it, (channels, R / 2 + 1, 2, Q) float16.
 
-    ``static`` is h0_f of a frozen layer or T h0 of these channels (pairs, n, 2), put in order. What
-    ``write_static_rows`` computes is float16, over what stands beside it, (channels, R / 2 + 1).
+    ``static`` is h0_f of a frozen layer or T h0 of these channels (pairs, n, 2). Rows are over their largest number,
+    which stands beside, (channels, R / 2 + 1).
     """
     shape, channels = SHAPES[kernel.n], last - first
     rows = static.new_empty((channels, shape.r // 2 + 1, 2, shape.q))
@@ -119,7 +119,8 @@ def static_rows(kernel: Static, static: Tensor, first: int, last: int) -> tuple[
     long_static_kernel[channels, shape.q // places](
         static, kernel.delta, rows, first, KEPT=kernel.kept is not None, PLACES=places, **shape.row(4)
     )
-    return rows, rows
+    most = rows.abs().amax(dim=(2, 3)).clamp(min=torch.finfo(rows.dtype).tiny)
+    return (rows / most[:, :, None, None]).half(), most
 
 
 def empty_static_rows(n: int, channels: int, like: Tensor) -> tuple[Tensor, Tensor]:
@@ -161,7 +162,7 @@ def write(given: Operands, first: int, last: int, static: tuple[Tensor, Tensor],
         p, given.offset, given.weight, given.bias, fields, row_scales, tables.matrices, tables.back,
         given.address(given.pad_words()), y,
         first, given.channels, batch, given.length, given.period, *p.stride()[:2], *y.stride()[:2], steps[0],
-        FIELDS=1 + sides, **_time(given), **shape.columns,
+        FIELDS=1 + sides, **_time(given), **shape.columns, maxnreg=REGISTERS,
     )  # fmt: skip
 
 

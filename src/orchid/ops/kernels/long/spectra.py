@@ -101,10 +101,8 @@ def kernel_row(
 ):  # fmt: skip
     """Return row r of a channel's h_f, real and imaginary parts (N1, N2)."""
     static += r * (2 * N1 * N2)
-    h, h_im = in_order(static, N1, N2), in_order(static + N1 * N2, N1, N2)
-    if static.dtype.element_ty == tl.float16:
-        most = tl.load(static_scales + r)
-        h, h_im = h.to(tl.float32) * most, h_im.to(tl.float32) * most
+    most = tl.load(static_scales + r)
+    h, h_im = in_order(static, N1, N2).to(tl.float32) * most, in_order(static + N1 * N2, N1, N2).to(tl.float32) * most
     if SIDES:
         for j in tl.static_range(K):
             h += tl.load(taps + j).to(tl.float32) * met(slots, slot_scales, r, j, K, R, N1, N2, False)
