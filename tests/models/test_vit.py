@@ -48,6 +48,7 @@ def test_positions_tell_every_place_apart_and_know_both_axes() -> None:
         ({"mixer": "attention", "blocks": 1}, 1_200_000, 0.03),
         ({"mixer": "attention"}, 607_000, 0.03),
         ({"image_size": 224, "patch_size": 16, "num_classes": 1000, **SIZES["base"]}, 48_000_000, 0.03),
+        ({"patch_size": 1, **SIZES["medium"]}, 2_000_000, 0.03),  # Orchid-m, 1 x 1
     ],
 )
 def test_sizes_of_the_paper(changes: dict[str, object], paper: int, share: float) -> None:

@@ -19,7 +19,7 @@ POOLS, FORMATS = ("avg", ""), ("NCHW", "NLC")
 # ImageNet's has M2's, as Orchid-BERT.
 SIZES: dict[str, dict[str, Any]] = {
     "small": {"d_model": 128, "depth": 6, "options": {}},
-    "medium": {"d_model": 220, "depth": 6, "options": {}},
+    "medium": {"d_model": 224, "depth": 6, "options": {}},
     "base": {
         "d_model": 768,
         "depth": 12,
