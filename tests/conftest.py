@@ -54,13 +54,15 @@ def interpreter_like_a_gpu() -> Iterator[None]:
 
 @pytest.fixture
 def few_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the filter's network take many lags a program in the interpreter, which takes its time for each of them."""
+    """Let the static kernel take many lags a program in the interpreter, which takes its time for each of them."""
     if torch.cuda.is_available() or importlib.util.find_spec("triton") is None:
         return
-    from orchid.ops.kernels.static import network
+    from orchid.ops.kernels.static import network, spectra
 
     sizes = network._sizes
-    monkeypatch.setattr(network, "_sizes", lambda *given: {**sizes(*given), "ROWS": 1024, "BLOCK": 64})
+    many = {"ROWS": 1024, "BLOCK": 64}
+    monkeypatch.setattr(network, "_sizes", lambda *given, **how: {**sizes(*given, **how), **many})
+    monkeypatch.setattr(spectra, "LAG_BLOCK", 1024)
 
 
 @pytest.fixture(autouse=True)

@@ -8,6 +8,7 @@ from helpers import relative_error
 from kernel_checks import DEVICE, assert_at_most_twice_as_far_off, build, in_chunks
 
 pytest.importorskip("triton", reason="needs Triton")
+from orchid.ops.kernels import passes
 from orchid.ops.kernels.four_step import path as four_step
 
 pytestmark = pytest.mark.usefixtures("few_programs")
@@ -124,6 +125,12 @@ def test_a_frozen_kernel_is_put_in_order_once(monkeypatch: pytest.MonkeyPatch) -
         assert len(count) == 2 and relative_error(other, first) > 0.1
         mixer.stages[0].static.kept.zero_()
         assert relative_error(mixer(x), other) > 0.1 and len(count) == 3
+        # once a call while a graph is captured, which must not keep it, however many chunks of channels there are
+        monkeypatch.setattr(passes, "capturing", lambda device: True)
+        passes._FROZEN.clear()
+        in_chunks(monkeypatch, four_step, 2 * 3 * 256)
+        mixer(x)
+        assert len(count) == 4 and not passes._FROZEN
 
 
 def test_chunks_and_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:

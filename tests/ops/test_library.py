@@ -87,9 +87,26 @@ def test_classes_of_tensors_take_the_dispatcher() -> None:
     assert power(fake, 3)[0].shape == (5,) and not calls
 
 
-def test_tracers_record_the_operator() -> None:
-    traced = make_fx(lambda x: power(x, 3)[0] + 1)(torch.randn(5))
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_gradients_in_batches() -> None:
+    """Autograd's batched tensors are plain ones by their class, and hold nothing."""
+    x, dys = torch.randn(5, requires_grad=True), torch.randn(3, 5)
+    (grads,) = torch.autograd.grad(power(x, 3)[0], x, dys, is_grads_batched=True)
+    torch.testing.assert_close(grads, dys * 3 * x.detach() ** 2)
+
+
+def test_negated_tensors_are_negated() -> None:
+    x = torch.randn(5)
+    assert torch.equal(power(torch._neg_view(x), 3)[0], -(x**3))
+
+
+@pytest.mark.parametrize("pre_dispatch", [False, True])
+def test_tracers_record_the_operator(pre_dispatch: bool) -> None:
+    traced = make_fx(lambda x: power(x, 3)[0] + 1, pre_dispatch=pre_dispatch)(torch.randn(5))
     assert torch.ops.orchid.tested_power.default in {node.target for node in traced.graph.nodes}
+
+
+def test_compilers_see_the_operator() -> None:
     compiled, x = torch.compile(cubed_of_sum, backend="aot_eager", fullgraph=True), torch.randn(5, requires_grad=True)
     compiled(x).sum().backward()
     torch.testing.assert_close(x.grad, 6 * (2 * x.detach()) ** 2)

@@ -106,3 +106,12 @@ class TestShortRows:
         assert all(torch.equal(a, b) for a, b in zip(parts, again, strict=True))
         for a, b in zip(whole, parts, strict=True):
             assert relative_error(a, b) < 2**-7
+
+
+def test_export_of_any_batch() -> None:
+    """Few samples take another path than many, and both are the operator's to choose."""
+    mixer, batch = build(2, 64).bfloat16(), torch.export.Dim("batch", min=2, max=64)
+    x = torch.randn(26, 64, 2, device=DEVICE).bfloat16()
+    torch.export.export(
+        mixer, (x,), dynamic_shapes={"x": {0: batch}, "mask": None, "context": None, "context_mask": None}
+    )

@@ -92,13 +92,13 @@ def test_the_same_bits_every_time() -> None:
 
 def test_wide_embeddings_take_the_library() -> None:
     network = build(40, embedding=65)
-    assert torch.equal(fused_hidden(network), network.hidden())
+    assert torch.equal(fused_hidden(network, half=False), network.hidden())
 
 
 def test_operator() -> None:
     network = build(40, width=16).to(DEVICE)
     layers = [t for layer in zip(network.weights, network.biases, strict=True) for t in layer]
-    torch.library.opcheck(module._sines.op, (*layers, network.frequency, [40], [0.05]))
+    torch.library.opcheck(module._sines.op, (*layers, network.frequency, [40], [0.05], False))
 
 
 @pytest.mark.parametrize("size", [3.0, 50.0, 2e4])

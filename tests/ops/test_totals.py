@@ -16,6 +16,10 @@ def test_few_parts(parts: int, size: int, dtype: torch.dtype) -> None:
     torch.testing.assert_close(total, x.double().sum(dim=0).float(), rtol=1e-5, atol=1e-5)
 
 
+def test_no_parts() -> None:
+    assert torch.equal(totals.added_up(torch.empty(0, 3, device=DEVICE), torch.ones(3)), torch.zeros(3))
+
+
 def test_many_parts_are_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """In three stages here; the last share has fewer parts than the others, the last column fewer than a block."""
     for name, value in {"NUMBERS": 64, "BLOCK": 16, "LEAST": 1}.items():

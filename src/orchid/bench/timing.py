@@ -7,8 +7,8 @@ from collections.abc import Callable
 import torch
 
 WARMUP, ROUNDS = 3, 5
-# Replays or calls between two events: at least this many, and about this many milliseconds. Calls take longer: the
-# launches of the first, before which the GPU waits, must not count.
+# Replays or calls between two events: at least this many, and about this many milliseconds. Calls take more: the GPU
+# waits for the launches of the first.
 LEAST, REPLAYS_MS, CALLS_MS = 3, 20.0, 100.0
 # A slow call on a CPU is not repeated beyond this.
 PATIENCE_MS = 5e3

@@ -166,7 +166,7 @@ def _fused_stage(
         bias,
         spatial,
         spectral,
-        fused_hidden(network) if trained else None,
+        fused_hidden(network, half=p.dtype != torch.float32) if trained else None,
         network.output if trained else None,
         static.delta,
         static.kept_parts,
@@ -190,7 +190,7 @@ def fused_residual(mixer: "OrchidMixer", y: Tensor, x: Tensor) -> Tensor:
     static = mixer.residual_conv.static
     network, trained = static.filter, static.kept is None
     kernel = Static(
-        fused_hidden(network) if trained else None,
+        fused_hidden(network, half=y.dtype != torch.float32) if trained else None,
         network.output if trained else None,
         static.delta,
         static.kept_parts,
@@ -201,10 +201,10 @@ def fused_residual(mixer: "OrchidMixer", y: Tensor, x: Tensor) -> Tensor:
     return plus_static_conv(y, x, kernel)
 
 
-def fused_hidden(network: SineNetwork) -> Tensor:
-    """Return a static kernel's network before its output, (n, W)."""
+def fused_hidden(network: SineNetwork, *, half: bool) -> Tensor:
+    """Return a static kernel's network before its output, (n, W); ``half``, for streams of half precision."""
     from orchid.ops.kernels.static.network import WIDEST_EMBEDDING, sines
 
     if network.weights[0].shape[1] > WIDEST_EMBEDDING:
         return network.hidden()
-    return sines(network.weights, network.biases, network.frequency, *network.lags())
+    return sines(network.weights, network.biases, network.frequency, *network.lags(), half=half)

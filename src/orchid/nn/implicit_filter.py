@@ -173,6 +173,8 @@ class StaticKernel(nn.Module):
         grid: of the implicit filter.
     """
 
+    _kept_parts: Tensor | None = None  # of the class, too: modules pickled before there was one lack it
+
     def __init__(
         self, d_model: int, n: int, *, transform: Transform, embedding: int, width: int, grid: float | None
     ) -> None:
@@ -181,7 +183,6 @@ class StaticKernel(nn.Module):
         self.filter = ImplicitFilter(d_model, n, embedding=embedding, width=width, grid=grid)
         self.delta = nn.Parameter(torch.empty(d_model))
         self._kept: Tensor | None = None
-        self._kept_parts: Tensor | None = None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -197,7 +198,6 @@ class StaticKernel(nn.Module):
         self._forget()
         with torch.inference_mode(False), torch.no_grad():
             self._kept = self._spectrum()
-            self._kept_parts = torch.view_as_real(_complex_bins(self._kept))
 
     def unfreeze(self) -> None:
         """Forget the spectrum and train again."""
@@ -215,7 +215,10 @@ class StaticKernel(nn.Module):
 
     @property
     def kept_parts(self) -> Tensor | None:
-        """The same as real and imaginary parts of a DFT's bins, (D, F, 2); the DCT's n are (D, n + 1, 2)."""
+        """The same as real and imaginary parts of a DFT's bins, (D, F, 2), always one tensor; a DCT's F is n + 1."""
+        if self._kept is not None and self._kept_parts is None:
+            with torch.inference_mode(False), torch.no_grad():
+                self._kept_parts = torch.view_as_real(_complex_bins(self._kept))
         return self._kept_parts
 
     def _forget(self) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._C import _functorch as functorch
 
 PLAIN = (Tensor, nn.Parameter)
 
@@ -30,7 +31,7 @@ class Operator:
 
     def __init__(self, name: str, run: Callable[..., Any]) -> None:
         self.op = torch.library.custom_op(f"orchid::{name}", mutates_args=())(run)
-        self._run = run
+        self._name, self._run = name, run
         self._function: type[torch.autograd.Function] | None = None
 
     def register_fake(self, fake: Callable[..., Any]) -> Callable[..., Any]:
@@ -48,7 +49,7 @@ class Operator:
             return output
 
         members = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
-        self._function = type(run.__name__, (torch.autograd.Function,), members)
+        self._function = type(f"orchid_{self._name}", (torch.autograd.Function,), members)  # as profiles show it
 
     def __call__(self, *given: Any) -> Any:
         """Return the function of its arguments."""
@@ -66,7 +67,17 @@ def operator(name: str) -> Callable[[Callable[..., Any]], Operator]:
 
 
 def _watched(given: tuple[Any, ...]) -> bool:
-    """Return whether somebody records or replaces operators: a mode, a tracer, a class of tensors of its own."""
-    if torch._C._len_torch_dispatch_stack() or torch._C._get_tracing_state() is not None:
+    """Return whether somebody records or replaces operators, or a tensor is not what it holds: kernels read memory."""
+    stacks = (
+        torch._C._len_torch_dispatch_stack(),
+        torch._C._len_torch_function_stack(),
+        torch._ops._len_torch_dispatch_stack_pre_dispatch(),
+    )
+    if any(stacks) or torch._C._get_tracing_state() is not None:
         return True
-    return any(isinstance(t, Tensor) and type(t) not in PLAIN for t in given)
+    return any(isinstance(t, Tensor) and (type(t) not in PLAIN or _wrapped(t)) for t in given)
+
+
+def _wrapped(t: Tensor) -> bool:
+    """Return whether a tensor stands for others: batched by autograd or ``torch.func``, or to be negated."""
+    return functorch.is_legacy_batchedtensor(t) or functorch.is_functorch_wrapped_tensor(t) or t.is_neg()

@@ -4,7 +4,7 @@ What stands between the kernels, the static kernel's spectrum included, exists f
 small. All sums have a fixed order: the results are the same bits from run to run.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -19,7 +19,7 @@ from orchid.ops.kernels.long import path as long
 from orchid.ops.kernels.operands import Operands
 from orchid.ops.kernels.static.spectra import StaticGradients, static_of, static_spectra
 from orchid.ops.kernels.streams import launches as octet_passes
-from orchid.ops.kernels.tables import capturing
+from orchid.ops.kernels.tables import Made, capturing
 from orchid.ops.kernels.totals import LayerTotals
 
 # Elements (channels x batch x n) of a chunk, by the scratch that a path needs for them, forward and backward: rows in
@@ -38,16 +38,16 @@ Gradients = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor
 def forward(given: Operands) -> tuple[Tensor, Tensor, Tensor]:
     """Return y (B, D, L), and what ``empty_kept`` has room for."""
     p, channels = given.p, given.channels
-    y, path = by_channel(p, channels, given.length), path_of(given, p)
-    keeper = _keeper(path)
+    y, path, keeper = by_channel(p, channels, given.length), path_of(given, p), _keeper(given)
     kept = _kept(given, keeper)
+    statics = _statics(given, path, keeper, kept)
     if path is dense:
-        dense.write(given, _static(given, dense, keeper, kept, 0, channels), y)
+        dense.write(given, statics(0, channels), y)
         return y, *kept
     step = _step(given, FORWARD[path])
     signals = _scratch(given, step, 1 + given.sides) if path is around_fft else p.new_empty(0)
     for first, last in chunks(channels, step):
-        static = _static(given, path, keeper, kept, first, last)
+        static = statics(first, last)
         if path is around_fft:
             around_fft.write(given, first, last, static, signals, y)
         else:
@@ -63,12 +63,13 @@ def backward(given: Operands, dy: Tensor, kept: Kept) -> Gradients:
     p, u, sides = given.p, given.u, given.sides
     dp = by_channel(p, 3 * given.channels, given.length)
     du = p.new_empty(0) if u is None else by_channel(u, given.channels, u.shape[2])
-    path, keeper = path_of(given, p, dy), _keeper(path_of(given, p))
+    path = path_of(given, p, dy)
+    statics = _statics(given, path, _keeper(given), kept)
     step = _step(given, BACKWARD[path])
     static_grads, totals = StaticGradients(given.kernel, step), LayerTotals(given)
     signals = _scratch(given, step, 2 + sides) if path is around_fft else p.new_empty(0)
     for first, last in chunks(given.channels, step):
-        static = _static(given, path, keeper, kept, first, last)
+        static = statics(first, last)
         if path is around_fft:
             grads, rows, spectral = around_fft.gradients(given, first, last, static, signals, dy)
             sums = around_fft.streams_gradients(given, first, last, dy, grads, dp)
@@ -90,7 +91,7 @@ def path_of(given: Operands, p: Tensor, dy: Tensor | None = None) -> ModuleType:
 
 def empty_kept(given: Operands) -> Kept:
     """Return room for what is kept of the static kernel for the backward pass, and numbers beside it."""
-    return _empty_kept(given, _keeper(path_of(given, given.p)))
+    return _empty_kept(given, _keeper(given))
 
 
 def _empty_kept(given: Operands, keeper: ModuleType | None) -> Kept:
@@ -108,9 +109,13 @@ def _empty_kept(given: Operands, keeper: ModuleType | None) -> Kept:
     return made
 
 
-def _keeper(path: ModuleType) -> ModuleType | None:
-    """Return the path of a forward pass if it keeps h0_f in an order of its own."""
-    return path if path in (four_step, long) else None
+def _keeper(given: Operands) -> ModuleType | None:
+    """Return the path of the forward pass if it keeps h0_f in an order of its own.
+
+    Others are not asked: what they serve depends on the batch, which may be a symbol.
+    """
+    paths = () if given.mirrored else (four_step, long)
+    return next((path for path in paths if path.serves(given, given.p)), None)
 
 
 def _kept(given: Operands, keeper: ModuleType | None) -> Kept:
@@ -124,21 +129,26 @@ def _kept(given: Operands, keeper: ModuleType | None) -> Kept:
     return kept
 
 
-def _static(
-    given: Operands, path: ModuleType, keeper: ModuleType | None, kept: Kept, first: int, last: int
-) -> Any:  # fmt: skip
-    """Return the static kernel of channels first ... last - 1 as a path takes it."""
-    if given.static is not None and path in (four_step, long):
-        rows, scales = _frozen_rows(given, given.static, path)
-        return rows[first:last], scales[first:last]
+def _statics(
+    given: Operands, path: ModuleType, keeper: ModuleType | None, kept: Kept
+) -> Callable[[int, int], Any]:  # fmt: skip
+    """Return a function of first and last: the static kernel of channels first ... last - 1 as a path takes it."""
     kernel, nothing = given.kernel, kept[1].new_empty(0, dtype=torch.float32)
-    if given.static is not None or keeper is None or path is not keeper:
-        static = static_of(kernel, kept[0] if keeper is None else nothing, first, last)
-        return static if path in (dense, around_fft) else path.static_rows(kernel, static, first, last)
+    if given.static is not None and path in (four_step, long):
+        kept = _frozen_rows(given, given.static, path)
+    elif given.static is not None or keeper is None or path is not keeper:
+        spectra = kept[0] if keeper is None else nothing
+        if path in (dense, around_fft):
+            return lambda first, last: static_of(kernel, spectra, first, last)
+        return lambda first, last: path.static_rows(kernel, static_of(kernel, spectra, first, last), first, last)
     if kept[0].numel():
-        return kept[0][first:last], kept[1][first:last]
-    made = keeper.empty_static_rows(given.n, last - first, nothing)
-    keeper.write_static_rows(kernel, first, last, *made)
+        return lambda first, last: (kept[0][first:last], kept[1][first:last])
+
+    def made(first: int, last: int) -> Kept:
+        rows: Kept = path.empty_static_rows(given.n, last - first, nothing)
+        path.write_static_rows(kernel, first, last, *rows)
+        return rows
+
     return made
 
 
@@ -146,13 +156,14 @@ def _frozen_rows(given: Operands, static: Tensor, path: ModuleType) -> Kept:
     """Return h0_f of a frozen layer as a path takes it, put in its order at the first call."""
     found = _FROZEN.get(static)
     if found is not None and found[:2] == (path, static._version):
-        return found[2]
+        rows: Kept = found[2].ready()
+        return rows
     made: Kept = path.empty_static_rows(given.n, given.channels, static)
     for first, last in chunks(given.channels, chunk_step(given.channels, given.n, BACKWARD[path])):
         for whole, part in zip(made, path.static_rows(given.kernel, static, first, last), strict=True):
             whole[first:last] = part
     if not capturing(static.device):
-        _FROZEN[static] = (path, static._version, made)
+        _FROZEN[static] = (path, static._version, Made(made, static.device))
     return made
 
 

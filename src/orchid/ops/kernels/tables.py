@@ -2,23 +2,49 @@
 
 import math
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
 
-Made = TypeVar("Made")
-_KEPT: dict[tuple[object, torch.device], object] = {}
+Value = TypeVar("Value")
 
 
-def kept(key: object, device: torch.device, make: Callable[[], Made]) -> Made:
+class Made(Generic[Value]):
+    """What has been made once for all calls, whatever stream they come on: the first ones may have to wait for it.
+
+    Args:
+        value: tensors that the current stream has begun to make.
+        device: where they are.
+    """
+
+    def __init__(self, value: Value, device: torch.device) -> None:
+        self._value, self._device = value, device
+        self._event = torch.cuda.current_stream(device).record_event() if device.type == "cuda" else None
+
+    def ready(self) -> Value:
+        """Return them to the current stream."""
+        if self._event is not None and not capturing(self._device):  # a capture begins when all is done
+            if self._event.query():
+                self._event = None
+            else:
+                torch.cuda.current_stream(self._device).wait_event(self._event)
+        return self._value
+
+
+_KEPT: dict[tuple[object, torch.device], Made[Any]] = {}
+
+
+def kept(key: object, device: torch.device, make: Callable[[], Value]) -> Value:
     """Return the tables of a key on a device, made once; those made while a graph is captured are not kept."""
-    if (key, device) in _KEPT:
-        return _KEPT[key, device]  # type: ignore[return-value]
-    made = make()
+    found = _KEPT.get((key, device))
+    if found is not None:
+        value: Value = found.ready()
+        return value
+    value = make()
     if not capturing(device):
-        _KEPT[key, device] = made
-    return made
+        _KEPT[key, device] = Made(value, device)
+    return value
 
 
 def capturing(device: torch.device) -> bool:

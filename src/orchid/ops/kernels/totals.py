@@ -20,6 +20,8 @@ def added_up(x: Tensor, out: Tensor) -> Tensor:
     Many parts are shared out among programs first: their sums, float32, are added up after them.
     """
     parts, size = x.shape[0], out.numel()
+    if not parts:
+        return out.zero_()
     at_once = min(NUMBERS // BLOCK, power_of_two(parts))
     loads, columns = cdiv(parts, at_once), cdiv(size, BLOCK)
     shares = 1 if loads <= 2 * LEAST else min(loads // LEAST, cdiv(PROGRAMS, columns))

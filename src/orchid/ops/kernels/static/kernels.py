@@ -26,7 +26,7 @@ def _rows(pointer, row, count, width, WIDTH: tl.constexpr):
 
 
 @triton.jit
-def _product(x, y, PRECISION: tl.constexpr):
+def product(x, y, PRECISION: tl.constexpr):
     """Return x y. A tensor core cuts a float32 to TF32's 10 bits; to lose nothing to a bias it is rounded first."""
     if PRECISION == "tf32":
         x = ((x.to(tl.int32, bitcast=True) + 0x1000) & -0x2000).to(tl.float32, bitcast=True)
@@ -61,8 +61,8 @@ def static_kernel(
     t, pair = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.program_id(1) * PAIRS + tl.arange(0, PAIRS)
     d = first + 2 * pair
     z = tl.trans(_rows(hidden, t, n, width, WIDTH))
-    x = _product(_rows(output, d, last, width, WIDTH), z, PRECISION)
-    y = _product(_rows(output, d + 1, last, width, WIDTH), z, PRECISION)
+    x = product(_rows(output, d, last, width, WIDTH), z, PRECISION)
+    y = product(_rows(output, d + 1, last, width, WIDTH), z, PRECISION)
     x *= _decay(d[:, None], last, t[None, :], n, unit, span, slope, fall, scale)
     y *= _decay(d[:, None] + 1, last, t[None, :], n, unit, span, slope, fall, scale)
     inside = (d < last)[:, None] & (t < n)[None, :]  # a chunk's cells fit 32 bits
@@ -107,9 +107,9 @@ def static_grad_kernel(
                 tl.store(ddelta + d + 1, tl.sum(tl.where((t == 0)[None, :], y, 0.0), axis=1), mask=d + 1 < last)
         x *= _decay(d[:, None], last, t[None, :], n, unit, span, slope, fall, scale)
         y *= _decay(d[:, None] + 1, last, t[None, :], n, unit, span, slope, fall, scale)
-        total += _product(tl.trans(x), _rows(output, d, last, width, WIDTH), PRECISION)
-        total += _product(tl.trans(y), _rows(output, d + 1, last, width, WIDTH), PRECISION)
+        total += product(tl.trans(x), _rows(output, d, last, width, WIDTH), PRECISION)
+        total += product(tl.trans(y), _rows(output, d + 1, last, width, WIDTH), PRECISION)
         share = doutput + (block.to(tl.int64) * (last - first) + 2 * pair[:, None]) * width + w
-        tl.store(share, _product(x, z, PRECISION), mask=(d < last)[:, None] & (w < width))
-        tl.store(share + width, _product(y, z, PRECISION), mask=(d + 1 < last)[:, None] & (w < width))
+        tl.store(share, product(x, z, PRECISION), mask=(d < last)[:, None] & (w < width))
+        tl.store(share + width, product(y, z, PRECISION), mask=(d + 1 < last)[:, None] & (w < width))
     tl.store(dhidden + own, total, mask=inside)

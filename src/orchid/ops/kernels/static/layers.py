@@ -3,8 +3,9 @@
 z_0 = PosEmb(lag),  x_i = f (W_i z_(i-1) + b_i),  z_i = sin(x_i),  i = 1, 2, 3, with one vector of frequencies f.
 
 Lags are those of a circle, or of a torus, row by row, with the embeddings of both axes side by side. x_1 is a handful
-of products a lag: it is computed wherever it is read. Products take three TF32 terms, float32 but for the last bits: an
-error of x is one of phase, which the frequency multiplies.
+of products a lag: it is computed wherever it is read. Its products, and those of the forward pass, take three TF32
+terms, float32 but for the last bits: an error of x is one of phase, which the frequency multiplies. Gradients take
+PRECISION: one term where the layer's streams have no more.
 """
 
 # mypy: ignore-errors
@@ -12,6 +13,7 @@ error of x is one of phase, which the frequency multiplies.
 import triton
 import triton.language as tl
 
+from orchid.ops.kernels.static.kernels import product
 from orchid.ops.kernels.static.waves import cosine, sine
 
 PI = tl.constexpr(3.141592653589793)
@@ -106,7 +108,7 @@ def sine_layer_grad_kernel(
     grad, x, before, first_weight, first_bias, weight, frequency, dbefore, shares,
     n, down, unit, across, across_unit, width, steps,
     SECOND: tl.constexpr, LAST: tl.constexpr, AXES: tl.constexpr, EMBEDDING: tl.constexpr, COLUMNS: tl.constexpr,
-    ROWS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+    PRECISION: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Write dx_(i-1) (n, W) from dx_i, the LAST layer's from dz_i; and what a program's lags give to the parameters.
 
@@ -131,12 +133,12 @@ def sine_layer_grad_kernel(
             before, first_weight, first_bias, frequency, t, k, n, down, unit, across, across_unit, width,
             SECOND, AXES, EMBEDDING, COLUMNS,
         )  # fmt: skip
-        total += tl.dot(tl.trans(dx), sine(given), input_precision="tf32x3")
+        total += product(tl.trans(dx), sine(given), PRECISION)
         sums += tl.sum(dx, axis=0)
-        dgiven = tl.dot(dx, taps, input_precision="tf32x3") * cosine(given)
+        dgiven = product(dx, taps, PRECISION) * cosine(given)
         if SECOND:
             lags = _embedded(t, down, unit, across, across_unit, AXES, EMBEDDING, COLUMNS)
-            first_total += tl.dot(tl.trans(dgiven), lags, input_precision="tf32x3")
+            first_total += product(tl.trans(dgiven), lags, PRECISION)
             first_sums += tl.sum(dgiven, axis=0)
         else:
             there = (t < n)[:, None] & (k < width)[None, :]
