@@ -166,7 +166,7 @@ def _fused_stage(
         bias,
         spatial,
         spectral,
-        fused_hidden(network, half=p.dtype != torch.float32) if trained else None,
+        fused_hidden(network, half=p.dtype == torch.bfloat16) if trained else None,
         network.output if trained else None,
         static.delta,
         static.kept_parts,
@@ -190,7 +190,7 @@ def fused_residual(mixer: "OrchidMixer", y: Tensor, x: Tensor) -> Tensor:
     static = mixer.residual_conv.static
     network, trained = static.filter, static.kept is None
     kernel = Static(
-        fused_hidden(network, half=y.dtype != torch.float32) if trained else None,
+        fused_hidden(network, half=y.dtype == torch.bfloat16) if trained else None,
         network.output if trained else None,
         static.delta,
         static.kept_parts,
@@ -202,7 +202,7 @@ def fused_residual(mixer: "OrchidMixer", y: Tensor, x: Tensor) -> Tensor:
 
 
 def fused_hidden(network: SineNetwork, *, half: bool) -> Tensor:
-    """Return a static kernel's network before its output, (n, W); ``half``, for streams of half precision."""
+    """Return a static kernel's network before its output, (n, W); ``half``, for streams of bfloat16."""
     from orchid.ops.kernels.static.network import WIDEST_EMBEDDING, sines
 
     if network.weights[0].shape[1] > WIDEST_EMBEDDING:

@@ -137,7 +137,7 @@ class OrchidMixer2d(nn.Module):
         from orchid.ops.kernels.images.operator import fused_image_mix
 
         with full_precision(projected):
-            static = self.static_spectrum(fused_hidden(self.filter, half=projected.dtype != torch.float32))
+            static = self.static_spectrum(fused_hidden(self.filter, half=projected.dtype == torch.bfloat16))
         return fused_image_mix(
             projected, self.in_proj.bias, self.short_weight, self.short_bias, self.spatial, self.spectral, static,
             (self.height, self.width),

@@ -191,6 +191,79 @@ def _turned(re, im, dm, factor):
     return turn * re, turn * im
 
 
+@triton.jit
+def _put_phase_grads(
+    target, a, side, grad, dx, dy, x_taps, y_taps, k, n, scale, share, own,
+    MIRRORED: tl.constexpr, LOW: tl.constexpr, K: tl.constexpr,
+):  # fmt: skip
+    """Store the spectrum of the conditioning sequence's gradient; return what bins k give to both channels' taps.
+
+    dx and dy are the real parts of the gradients of h_f, ``own`` is 1 / w.
+    """
+    x_sums, y_sums = (), ()
+    dm, dn = tl.zeros(k.shape, tl.float32), tl.zeros(k.shape, tl.float32)
+    for j in tl.static_range(K):
+        near = k - K // 2 + j
+        g_re, g_im, h_re, h_im = _side_bins(side, near, n, MIRRORED, LOW)
+        x_sums = x_sums + (dx * magnitude(g_re, g_im) * scale,)
+        y_sums = y_sums + (dy * magnitude(h_re, h_im) * scale,)
+        near_x, _, near_y, _ = _kernel_grads(a, grad, near, n, share)
+        dm += tl.load(x_taps + K - 1 - j).to(tl.float32) * near_x
+        dn += tl.load(y_taps + K - 1 - j).to(tl.float32) * near_y
+    g_re, g_im, h_re, h_im = _side_bins(side, k, n, MIRRORED, LOW)
+    factor = 2 * scale * own * _low(k, LOW)
+    g_re, g_im = _turned(g_re, g_im, dm, factor)
+    h_re, h_im = _turned(h_re, h_im, dn, factor)
+    _put_bins(target, k, n, g_re, g_im, h_re, h_im)
+    return x_sums + y_sums
+
+
+@triton.jit
+def _put_cross_grads(
+    target, a, key, grad, dx_re, dx_im, dy_re, dy_im, x_taps, y_taps, k, n, scale, share, own,
+    MIRRORED: tl.constexpr, LOW: tl.constexpr, K: tl.constexpr,
+):  # fmt: skip
+    """Store the spectra of the gradients of key and query, one after the other; return what bins k give to the taps.
+
+    dx and dy are the gradients of h_f, ``own`` is 1 / w.
+    """
+    query, edge = key + 2 * n, _edge(k, n)
+    dx_im, dy_im = tl.where(edge, 0.0, dx_im), tl.where(edge, 0.0, dy_im)
+    x_sums, y_sums = (), ()
+    zero = tl.zeros(k.shape, tl.float32)
+    u_re, u_im, v_re, v_im = zero, zero, zero, zero
+    for j in tl.static_range(K):
+        near = k - K // 2 + j
+        g_re, g_im, h_re, h_im = _side_bins(key, near, n, MIRRORED, LOW)
+        q_re, q_im, r_re, r_im = _side_bins(query, near, n, MIRRORED, LOW)
+        re, im = _crossed(g_re, g_im, q_re, q_im, scale)
+        x_sums = x_sums + (dx_re * re + dx_im * im,)
+        re, im = _crossed(h_re, h_im, r_re, r_im, scale)
+        y_sums = y_sums + (dy_re * re + dy_im * im,)
+        near_edge = _edge(near, n)
+        near_re, near_im, far_re, far_im = _kernel_grads(a, grad, near, n, share)
+        u_re += tl.load(x_taps + K - 1 - j).to(tl.float32) * near_re
+        u_im += tl.load(x_taps + K - 1 - j).to(tl.float32) * tl.where(near_edge, 0.0, near_im)
+        v_re += tl.load(y_taps + K - 1 - j).to(tl.float32) * far_re
+        v_im += tl.load(y_taps + K - 1 - j).to(tl.float32) * tl.where(near_edge, 0.0, far_im)
+    g_re, g_im, h_re, h_im = _side_bins(key, k, n, MIRRORED, LOW)
+    q_re, q_im, r_re, r_im = _side_bins(query, k, n, MIRRORED, LOW)
+    # dkey = query conj(dX), dquery = key dX, with scale^2; what is loaded is twice the spectrum, whose scale is
+    # halved: a factor 2 in all
+    factor = 2 * scale * scale * own * _low(k, LOW)
+    _put_bins(
+        target, k, n,
+        factor * (q_re * u_re + q_im * u_im), factor * (q_im * u_re - q_re * u_im),
+        factor * (r_re * v_re + r_im * v_im), factor * (r_im * v_re - r_re * v_im),
+    )  # fmt: skip
+    _put_bins(
+        target + 2 * n, k, n,
+        factor * (g_re * u_re - g_im * u_im), factor * (g_re * u_im + g_im * u_re),
+        factor * (h_re * v_re - h_im * v_im), factor * (h_re * v_im + h_im * v_re),
+    )  # fmt: skip
+    return x_sums + y_sums
+
+
 @triton.jit(do_not_specialize=["first", "group"])
 def mix_grad_kernel(
     spectra, static, delta, taps, out, dstatic, partial, first, D, batch, n, scale, share, group,
@@ -229,56 +302,17 @@ def mix_grad_kernel(
         sx_im += dx_im
         sy_re += dy_re
         sy_im += dy_im
-        x_sums, y_sums = (), ()
+        more = ()
         if SIDES == 1:
-            dm, dn = zero, zero
-            for j in tl.static_range(K):
-                near = k - K // 2 + j
-                g_re, g_im, h_re, h_im = _side_bins(sides, near, n, MIRRORED, LOW)
-                x_sums = x_sums + (dx_re * magnitude(g_re, g_im) * scale,)
-                y_sums = y_sums + (dy_re * magnitude(h_re, h_im) * scale,)
-                near_x, _, near_y, _ = _kernel_grads(a, grad, near, n, share)
-                dm += tl.load(x_taps + K - 1 - j).to(tl.float32) * near_x
-                dn += tl.load(y_taps + K - 1 - j).to(tl.float32) * near_y
-            g_re, g_im, h_re, h_im = _side_bins(sides, k, n, MIRRORED, LOW)
-            factor = 2 * scale * own * _low(k, LOW)
-            g_re, g_im = _turned(g_re, g_im, dm, factor)
-            h_re, h_im = _turned(h_re, h_im, dn, factor)
-            _put_bins(target + 2 * n, k, n, g_re, g_im, h_re, h_im)
+            more = _put_phase_grads(
+                target + 2 * n, a, sides, grad, dx_re, dy_re, x_taps, y_taps, k, n, scale, share, own, MIRRORED, LOW, K
+            )
         if SIDES == 2:
-            edge = _edge(k, n)
-            dx_im, dy_im = tl.where(edge, 0.0, dx_im), tl.where(edge, 0.0, dy_im)
-            u_re, u_im, v_re, v_im = zero, zero, zero, zero
-            for j in tl.static_range(K):
-                near = k - K // 2 + j
-                g_re, g_im, h_re, h_im = _side_bins(sides, near, n, MIRRORED, LOW)
-                q_re, q_im, r_re, r_im = _side_bins(sides + 2 * n, near, n, MIRRORED, LOW)
-                re, im = _crossed(g_re, g_im, q_re, q_im, scale)
-                x_sums = x_sums + (dx_re * re + dx_im * im,)
-                re, im = _crossed(h_re, h_im, r_re, r_im, scale)
-                y_sums = y_sums + (dy_re * re + dy_im * im,)
-                near_edge = _edge(near, n)
-                near_re, near_im, far_re, far_im = _kernel_grads(a, grad, near, n, share)
-                u_re += tl.load(x_taps + K - 1 - j).to(tl.float32) * near_re
-                u_im += tl.load(x_taps + K - 1 - j).to(tl.float32) * tl.where(near_edge, 0.0, near_im)
-                v_re += tl.load(y_taps + K - 1 - j).to(tl.float32) * far_re
-                v_im += tl.load(y_taps + K - 1 - j).to(tl.float32) * tl.where(near_edge, 0.0, far_im)
-            g_re, g_im, h_re, h_im = _side_bins(sides, k, n, MIRRORED, LOW)
-            q_re, q_im, r_re, r_im = _side_bins(sides + 2 * n, k, n, MIRRORED, LOW)
-            # dkey = query conj(dX), dquery = key dX, with scale^2; what is loaded is twice the spectrum, whose
-            # scale is halved: a factor 2 in all
-            factor = 2 * scale * scale * own * _low(k, LOW)
-            _put_bins(
-                target + 2 * n, k, n,
-                factor * (q_re * u_re + q_im * u_im), factor * (q_im * u_re - q_re * u_im),
-                factor * (r_re * v_re + r_im * v_im), factor * (r_im * v_re - r_re * v_im),
+            more = _put_cross_grads(
+                target + 2 * n, a, sides, grad, dx_re, dx_im, dy_re, dy_im, x_taps, y_taps, k, n, scale, share, own,
+                MIRRORED, LOW, K,
             )  # fmt: skip
-            _put_bins(
-                target + 4 * n, k, n,
-                factor * (g_re * u_re - g_im * u_im), factor * (g_re * u_im + g_im * u_re),
-                factor * (h_re * v_re - h_im * v_im), factor * (h_re * v_im + h_im * v_re),
-            )  # fmt: skip
-        sums = plus(sums, x_sums + y_sums, 2 * K if SIDES else 0)
+        sums = plus(sums, more, 2 * K if SIDES else 0)
         if WITH_C:
             _put_product(target + (1 + SIDES) * 2 * n, a, k, n, x_re, x_im, y_re, y_im, share)
         _put_product(target, grad, k, n, x_re, -x_im, y_re, -y_im, share)

@@ -1,6 +1,5 @@
 """Rows of 8,192 to 1,048,576, powers of two, in three passes over memory: which inputs are served, and the launches."""
 
-import math
 from typing import Any, NamedTuple
 
 import torch
@@ -258,7 +257,7 @@ def _make_tables(shape: Shape, device: torch.device) -> _Tables:
 
 def _steps(channels: int, items: int) -> tuple[int, int]:
     """Return how many of a channel's items a program goes through, and into how many parts they fall."""
-    steps = math.ceil(items / min(items, cdiv(PROGRAMS, channels)))
+    steps = cdiv(items, min(items, cdiv(PROGRAMS, channels)))
     return steps, cdiv(items, steps)
 
 

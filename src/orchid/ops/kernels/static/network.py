@@ -38,7 +38,7 @@ def sines(
         frequency: (W,).
         lags: the number of lags of every axis.
         units: a lag of one position of every axis, in half grids.
-        half: whether gradients need no more than half precision.
+        half: whether gradients need no more than bfloat16's precision.
     """
     layers = (t.contiguous() for layer in zip(weights, biases, strict=True) for t in layer)
     hidden, _, _ = _sines(*layers, frequency.contiguous(), lags, units, half)
