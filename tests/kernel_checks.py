@@ -1,5 +1,9 @@
 """What the tests of the fused kernels share: layers that take them, and comparisons with the reference."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -96,3 +100,12 @@ def check(
     ours, theirs = results
     for name, expected in theirs.items():
         assert_close(name, ours[name].cpu(), expected.to(ours[name].dtype), tolerance)
+
+
+def without_interpreter(script: str, folder: Path, *arguments: str) -> str:
+    """Run a script of ``tests/ops`` whose kernels are compiled, and return what it printed."""
+    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"} | {"TRITON_CACHE_DIR": str(folder)}
+    command = [sys.executable, str(Path(__file__).parent / "ops" / script), *arguments]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0, run.stderr[-2000:]
+    return run.stdout

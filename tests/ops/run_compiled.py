@@ -16,7 +16,7 @@ from ptx import Program
 
 if __name__ == "__main__":
     module, name, file, *outputs = sys.argv[1:]
-    kernel = getattr(importlib.import_module(module), name)
+    kernel = getattr(importlib.import_module(module), name).function
     launch = torch.load(file, weights_only=True)
     binary, source, given = compiled_launch(kernel, launch["args"], launch["named"])
     if "wgmma" in binary.asm["ptx"]:  # which ``ptx.py`` does not know: as an older generation has it

@@ -1,15 +1,12 @@
 """Kernels compile for a GPU without one, and what the compiler writes is right."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
-from kernel_checks import DEVICE, build
+from kernel_checks import DEVICE, build, without_interpreter
 
 from orchid.nn.mixer2d import OrchidMixer2d
 
@@ -18,17 +15,6 @@ from orchid.ops.kernels import totals
 from orchid.ops.kernels.four_step import path as four_step
 from orchid.ops.kernels.images import operator as images
 from orchid.ops.kernels.static import network
-
-FOLDER = Path(__file__).parent
-
-
-def without_interpreter(script: str, folder: Path, *arguments: str) -> str:
-    """Run a script whose kernels are compiled, and return what it printed."""
-    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"} | {"TRITON_CACHE_DIR": str(folder)}
-    command = [sys.executable, str(FOLDER / script), *arguments]
-    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
-    assert run.returncode == 0, run.stderr[-2000:]
-    return run.stdout
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,10 @@
 
 import importlib.util
 import os
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +13,61 @@ from torch.autograd import forward_ad
 
 # Whether kernels can be compiled at all.
 TRITON = importlib.util.find_spec("triton") is not None
+
+
+# Launches that a kernel remembers: more sizes than this are not met again and again.
+REMEMBERED = 256
+
+
+class Kernel:
+    """A kernel that remembers its launches.
+
+    Triton binds, examines and looks up all arguments of every launch, in Python, and asks the driver about every
+    address. What comes of it depends on little: the types of tensors, whether 16 divides their addresses, and whole
+    numbers and constants. Where these have been seen before, the compiled kernel is launched straight away.
+
+    Args:
+        function: the kernel, as Triton has it; tensors and numbers are given by position, constants by name.
+    """
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+        self._seen: dict[tuple[object, ...], tuple[Any, tuple[object, ...]]] = {}
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
+        """Return a launch of this many programs along each axis."""
+
+        def launch(*given: object, **constants: object) -> None:
+            seen: list[object] = [*constants, *constants.values()]
+            arguments: list[object] = []
+            for value in given:
+                if isinstance(value, Tensor):
+                    address = value.data_ptr()
+                    arguments.append(address)
+                    seen += (value.dtype, value.get_device(), address & 15)
+                else:
+                    arguments.append(value)
+                    seen.append(float if type(value) is float else value)
+            key = tuple(seen)
+            found = self._seen.get(key)
+            if found is None:
+                self._remember(key, self.function[grid](*given, **constants), len(given), constants)
+            else:
+                compiled, rest = found
+                compiled[(*grid, 1, 1)[:3]](*arguments, *rest)
+
+        return launch
+
+    def _remember(self, key: tuple[object, ...], compiled: Any, given: int, constants: dict[str, object]) -> None:
+        if len(self._seen) == REMEMBERED:
+            self._seen.clear()
+        if compiled is not None:
+            self._seen[key] = compiled, tuple(constants[name] for name in self.function.arg_names[given:])
+
+
+def launched(function: Any) -> Any:
+    """Let a kernel remember its launches; in the interpreter there is nothing to gain."""
+    return function if interpreter_on() else Kernel(function)
 
 
 def cdiv(size: int, part: int) -> int:

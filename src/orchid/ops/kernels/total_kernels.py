@@ -5,6 +5,8 @@
 import triton
 import triton.language as tl
 
+from orchid.ops.kernels.launch import launched
+
 
 @triton.jit
 def _added(x, first, parts, stride, c, inside, PARTS: tl.constexpr, COLUMNS: tl.constexpr):
@@ -17,6 +19,7 @@ def _added(x, first, parts, stride, c, inside, PARTS: tl.constexpr, COLUMNS: tl.
     return tl.sum(total, axis=0)
 
 
+@launched
 @triton.jit(do_not_specialize=["parts", "steps"])
 def added_up_kernel(x, out, parts, size, steps, PARTS: tl.constexpr, BLOCK: tl.constexpr):
     """Write the sums of x (parts, size) over shares of its parts, ``steps`` times PARTS each: (shares, size)."""
@@ -26,6 +29,7 @@ def added_up_kernel(x, out, parts, size, steps, PARTS: tl.constexpr, BLOCK: tl.c
     tl.store(out + share.to(tl.int64) * size + c, total, mask=c < size)
 
 
+@launched
 @triton.jit(do_not_specialize=["first", "parts", "u_parts", "spectral_parts"])
 def layer_totals_kernel(
     sums, u_sums, spectral_sums, doffset, dweight, dbias, dspatial, dspectral,

@@ -6,12 +6,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from orchid.ops.kernels.launch import cdiv, on_device_of
+from orchid.ops.kernels.launch import cdiv, launched, on_device_of
 from orchid.ops.kernels.library import operator
 
 TILE = 64
 
 
+@launched
 @triton.jit
 def transpose_kernel(x, y, rows, columns, TILE: tl.constexpr):
     """Write y (columns, rows) of x (rows, columns)."""

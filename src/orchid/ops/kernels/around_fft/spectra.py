@@ -18,6 +18,7 @@ coefficient 0 has sqrt(1 / 2) of the others' scale.
 import triton
 import triton.language as tl
 
+from orchid.ops.kernels.launch import launched
 from orchid.ops.kernels.static.waves import cosine, sine
 from orchid.ops.kernels.sums import plus, zeros
 
@@ -148,6 +149,7 @@ def _put_product(target, row, k, n, x_re, x_im, y_re, y_im, share):
     )  # fmt: skip
 
 
+@launched
 @triton.jit(do_not_specialize=["first", "group"])
 def mix_kernel(
     spectra, static, delta, taps, out, first, D, batch, n, scale, share, group,
@@ -264,6 +266,7 @@ def _put_cross_grads(
     return x_sums + y_sums
 
 
+@launched
 @triton.jit(do_not_specialize=["first", "group"])
 def mix_grad_kernel(
     spectra, static, delta, taps, out, dstatic, partial, first, D, batch, n, scale, share, group,

@@ -14,6 +14,7 @@ the projection left, plus its bias (``offset``); outside the sequence and where 
 import triton
 import triton.language as tl
 
+from orchid.ops.kernels.launch import launched
 from orchid.ops.kernels.streams.parameters import parameters, wrapped
 
 
@@ -107,6 +108,7 @@ def put_row(pointer, m, length, even, odd):
     tl.store(pointer + t, tl.join(even, odd).to(pointer.dtype.element_ty), mask=t < length)
 
 
+@launched
 @triton.jit(do_not_specialize=["first"])
 def signals_kernel(
     p, u, dy, offset, weight, bias, spatial, pad, u_pad, out,
@@ -168,6 +170,7 @@ def signals_kernel(
             _put_cells(target, m, n, x0, x1, y0, y1)
 
 
+@launched
 @triton.jit(do_not_specialize=["first"])
 def gate_kernel(
     p, offset, weight, bias, c, pad, y,

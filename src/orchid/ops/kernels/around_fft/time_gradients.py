@@ -12,6 +12,7 @@ import triton
 import triton.language as tl
 
 from orchid.ops.kernels.around_fft.time import get_cells, put_row, real_at, short, value
+from orchid.ops.kernels.launch import launched
 from orchid.ops.kernels.streams.parameters import parameters, side_parameters, wrapped
 from orchid.ops.kernels.sums import plus, zeros
 
@@ -101,6 +102,7 @@ def _store(partial, sums, COUNT: tl.constexpr):
         tl.store(partial + j, tl.sum(sums[j]))
 
 
+@launched
 @triton.jit(do_not_specialize=["first", "steps"])
 def streams_grad_kernel(
     p, dy, offset, weight, bias, spatial, grads, pad, dp, partial,
@@ -177,6 +179,7 @@ def streams_grad_kernel(
         _store(partial + ((pair * tl.num_programs(1) + part) * 2 + i) * COUNT, sums, COUNT)
 
 
+@launched
 @triton.jit(do_not_specialize=["first", "steps"])
 def context_grad_kernel(
     u, offset, bias, spatial, grads, pad, du, partial,

@@ -24,6 +24,7 @@ from orchid.ops.kernels.dense.spectra import (
     through,
     weighted,
 )
+from orchid.ops.kernels.launch import launched
 from orchid.ops.kernels.streams.octets import in_eights
 from orchid.ops.kernels.streams.parameters import channel_parameters, parameters
 from orchid.ops.kernels.streams.tiles import TINY, load_tile, operand, real_tokens, samples, short_tile, signals, within
@@ -35,6 +36,7 @@ def _put(target, x, factor, inside):
     tl.store(target, (x * factor[:, None]).to(target.dtype.element_ty), mask=inside)
 
 
+@launched
 @triton.jit(do_not_specialize=["first_d", "steps"])
 def dense_grad_kernel(
     p, dy, offset, weight, bias, spatial, spectral, static, delta, tables, pad, grads, dstatic, spectra, edges,
@@ -117,6 +119,7 @@ def dense_grad_kernel(
         _put(target, da, bound * e_most * (2.0 / N), inside)
 
 
+@launched
 @triton.jit(do_not_specialize=["first_d", "steps"])
 def dense_conditioning_grad_kernel(
     p, offset, bias, spatial, spectral, tables, pad, spectra, edges, grads, partial,
@@ -200,6 +203,7 @@ def dense_conditioning_grad_kernel(
         tl.store(partial + (part * tl.num_programs(0) + own) * K + j, sums[j])
 
 
+@launched
 @triton.jit(do_not_specialize=["channels", "tiles"])
 def dense_static_grad_kernel(
     dstatic, tables, rows, channels, tiles, N: tl.constexpr, CHANNELS: tl.constexpr

@@ -20,11 +20,13 @@ from orchid.ops.kernels.dense.spectra import (
     tap_total,
     weighted,
 )
+from orchid.ops.kernels.launch import launched
 from orchid.ops.kernels.streams.octets import in_eights
 from orchid.ops.kernels.streams.parameters import channel_parameters
 from orchid.ops.kernels.streams.tiles import real_tokens, samples, short_tile, signals, within
 
 
+@launched
 @triton.jit(do_not_specialize=["steps"])
 def dense_kernel(
     p, offset, weight, bias, spatial, spectral, static, delta, tables, pad, y,

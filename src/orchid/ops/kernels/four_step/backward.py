@@ -19,6 +19,7 @@ from orchid.ops.kernels.four_step.transform import (
     put_in_order,
     spectrum,
 )
+from orchid.ops.kernels.launch import launched
 from orchid.ops.kernels.streams.octets import in_eights
 from orchid.ops.kernels.streams.parameters import channel_parameters
 from orchid.ops.kernels.streams.tiles import TINY, load_tile, real_tokens, samples, short_tile, signals_in_time, within
@@ -68,6 +69,7 @@ def _conditioning_gradients(
     return turn * g_re, turn * g_im, dm_edge, more, mid
 
 
+@launched
 @triton.jit(do_not_specialize=["first_d", "batch", "steps"])
 def four_step_grad_kernel(
     p, dy, offset, weight, bias, spatial, spectral, static, most, tables, twiddles, pad, grads, dstatic, edges, partial,

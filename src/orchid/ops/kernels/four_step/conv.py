@@ -10,6 +10,7 @@ import triton.language as tl
 
 from orchid.ops.kernels.four_step.spectra import in_time, kernel_bins, scaled
 from orchid.ops.kernels.four_step.transform import again, load_stages, over_columns, put_in_order, spectrum
+from orchid.ops.kernels.launch import launched
 from orchid.ops.kernels.streams.octets import in_eights
 from orchid.ops.kernels.streams.tiles import load_tile, samples, within
 
@@ -20,6 +21,7 @@ def _statics(static, most, tile, N1: tl.constexpr, N2: tl.constexpr, S: tl.const
     return kernel_bins((), 0.0, 0.0, 0.0, again(static, tile, 0), most, most, 1.0, 1.0, 0, 1, N1, N2, S)
 
 
+@launched
 @triton.jit(do_not_specialize=["steps"])
 def four_step_conv_kernel(
     u, x, static, most, tables, twiddles, y, batch, length, x_batch, x_channel, y_batch, y_channel, steps,
@@ -49,6 +51,7 @@ def four_step_conv_kernel(
         tl.store(y + b * y_batch + d * y_channel + t, (out + c).to(y.dtype.element_ty), mask=inside)
 
 
+@launched
 @triton.jit(do_not_specialize=["steps"])
 def four_step_conv_grad_kernel(
     u, dy, static, most, tables, twiddles, du, dstatic, edges, batch, length, dy_batch, dy_channel, steps,

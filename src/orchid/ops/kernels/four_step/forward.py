@@ -13,11 +13,13 @@ import triton.language as tl
 from orchid.ops.kernels.dense.spectra import tap_total
 from orchid.ops.kernels.four_step.spectra import conditioned, in_time, scaled
 from orchid.ops.kernels.four_step.transform import again, load_stages, spectrum
+from orchid.ops.kernels.launch import launched
 from orchid.ops.kernels.streams.octets import in_eights
 from orchid.ops.kernels.streams.parameters import channel_parameters
 from orchid.ops.kernels.streams.tiles import real_tokens, samples, short_tile, signals_in_time, within
 
 
+@launched
 @triton.jit(do_not_specialize=["first_d", "steps"])
 def four_step_kernel(
     p, offset, weight, bias, spatial, spectral, static, most, tables, twiddles, pad, y,

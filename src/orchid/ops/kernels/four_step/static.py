@@ -7,8 +7,10 @@ import triton.language as tl
 
 from orchid.ops.kernels.dense.spectra import static_bins
 from orchid.ops.kernels.four_step.transform import bins, in_order, put_in_order
+from orchid.ops.kernels.launch import launched
 
 
+@launched
 @triton.jit(do_not_specialize=["first_d"])
 def four_step_static_kernel(
     static, delta, out, most, first_d, KEPT: tl.constexpr, N1: tl.constexpr, N2: tl.constexpr, S: tl.constexpr
@@ -48,6 +50,7 @@ def _first_half(x, N1: tl.constexpr, N2: tl.constexpr, S: tl.constexpr):
     return x
 
 
+@launched
 @triton.jit(do_not_specialize=["channels", "parts"])
 def four_step_static_grad_kernel(
     dstatic, edges, rows, channels, parts, N1: tl.constexpr, N2: tl.constexpr, S: tl.constexpr

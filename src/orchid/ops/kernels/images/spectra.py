@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 
 from orchid.ops.kernels.around_fft.spectra import load_complex, magnitude
+from orchid.ops.kernels.launch import launched
 from orchid.ops.kernels.streams.parameters import wrapped
 from orchid.ops.kernels.sums import plus, zeros
 
@@ -85,6 +86,7 @@ def _kernel_bins(
     return h, h_im, res, ims
 
 
+@launched
 @triton.jit(do_not_specialize=["first", "batch"])
 def image_mix_kernel(
     spectra, static, spectral, first, batch, height, columns, width,
@@ -115,6 +117,7 @@ def _kernel_grads(a, e, k, k2, width, inside):
     return w * (a_re * e_re + a_im * e_im), w * (a_re * e_im - a_im * e_re)
 
 
+@launched
 @triton.jit(do_not_specialize=["first", "batch", "group"])
 def image_mix_grad_kernel(
     spectra, static, spectral, out, dstatic, partial, first, batch, height, columns, width, group,

@@ -10,6 +10,7 @@ float32.
 import triton
 import triton.language as tl
 
+from orchid.ops.kernels.launch import launched
 from orchid.ops.kernels.streams.parameters import wrapped
 from orchid.ops.kernels.sums import plus, zeros
 
@@ -64,6 +65,7 @@ def _short(
     return _convolved(pixels, _taps(weight, d, K), tl.load(bias + d).to(tl.float32), own, K), pixels, own
 
 
+@launched
 @triton.jit(do_not_specialize=["first", "batch"])
 def image_signals_kernel(
     p, dy, offset, weight, bias, spatial, out, first, D, batch, height, width,
@@ -92,6 +94,7 @@ def image_signals_kernel(
         tl.store(target + (1 + SIDES) * plane, gate * grad, mask=inside)
 
 
+@launched
 @triton.jit(do_not_specialize=["first", "batch"])
 def image_gate_kernel(
     p, offset, weight, bias, c, y, first, D, batch, height, width, p_batch, p_channel, y_batch, y_channel,
@@ -107,6 +110,7 @@ def image_gate_kernel(
     tl.store(target, (gate * given).to(y.dtype.element_ty), mask=inside)
 
 
+@launched
 @triton.jit(do_not_specialize=["first", "batch"])
 def image_products_kernel(
     p, dy, offset, weight, bias, grads, out, first, D, batch, height, width, p_batch, p_channel, dy_batch, dy_channel,
@@ -140,6 +144,7 @@ def _tap_sums(pixels, offset, grad, K: tl.constexpr):
     return sums
 
 
+@launched
 @triton.jit(do_not_specialize=["first", "batch", "steps"])
 def image_streams_grad_kernel(
     p, offset, weight, spatial, products, grads, dp, partial, first, D, batch, height, width,

@@ -10,6 +10,7 @@ import triton
 import triton.language as tl
 
 from orchid.ops.kernels.four_step.transform import again
+from orchid.ops.kernels.launch import launched
 from orchid.ops.kernels.long.neighbours import met, put_slots
 from orchid.ops.kernels.long.spectra import kernel_row
 from orchid.ops.kernels.long.transform import load_row, load_row_stages, put_row, row_operand, row_spectrum
@@ -17,6 +18,7 @@ from orchid.ops.kernels.streams.tiles import TINY
 from orchid.ops.kernels.sums import zeros
 
 
+@launched
 @triton.jit(do_not_specialize=["first_d", "steps"])
 def long_mix_grad_kernel(
     fields, scales, tables, twiddles, half, static, static_scales, slots, slot_scales, spectral, row_scales,
@@ -79,6 +81,7 @@ def long_mix_grad_kernel(
                 tl.store(partial + (own * ROWS + r) * K + j, tl.sum(sums[j]) * weight)
 
 
+@launched
 @triton.jit(do_not_specialize=["first_d", "batch", "steps"])
 def long_conditioning_grad_kernel(
     fields, scales, tables, twiddles, half, dslots, dslot_scales, spectral, row_scales, first_d, batch, scale, steps,

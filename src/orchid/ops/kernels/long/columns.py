@@ -9,6 +9,7 @@ of all samples.
 import triton
 import triton.language as tl
 
+from orchid.ops.kernels.launch import launched
 from orchid.ops.kernels.long.transform import columns_in_time, load_matrices, put_columns
 from orchid.ops.kernels.streams.octets import in_eights
 from orchid.ops.kernels.streams.parameters import channel_parameters
@@ -21,6 +22,7 @@ def _positions(tile, R: tl.constexpr, Q: tl.constexpr, TILE: tl.constexpr):
     return tl.arange(0, R)[:, None] * Q + tile * TILE + tl.arange(0, TILE)[None, :]
 
 
+@launched
 @triton.jit(do_not_specialize=["first_d", "batch", "steps"])
 def long_signals_kernel(
     p, dy, offset, weight, bias, spatial, tables, twiddles, pad, fields, scales,
@@ -68,6 +70,7 @@ def long_signals_kernel(
             )
 
 
+@launched
 @triton.jit(do_not_specialize=["steps"])
 def long_rows_kernel(
     rows, tables, twiddles, fields, scales, steps, R: tl.constexpr, Q: tl.constexpr, TILE: tl.constexpr
@@ -82,6 +85,7 @@ def long_rows_kernel(
         put_columns(fields + own * (R * Q), scales + own * TILES, x, matrices, twiddles, tile, R, Q, TILE)
 
 
+@launched
 @triton.jit(do_not_specialize=["first_d", "batch", "steps"])
 def long_gate_kernel(
     p, offset, weight, bias, fields, scales, tables, twiddles, pad, y,
@@ -117,6 +121,7 @@ def long_gate_kernel(
         tl.store(y + b * y_batch + d * y_channel + t, out.to(y.dtype.element_ty), mask=t < length)
 
 
+@launched
 @triton.jit(do_not_specialize=["batch", "length", "steps"])
 def long_times_kernel(
     fields, scales, tables, twiddles, out, batch, length, steps,

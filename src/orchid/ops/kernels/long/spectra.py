@@ -11,6 +11,7 @@ import triton.language as tl
 
 from orchid.ops.kernels.dense.spectra import static_bins
 from orchid.ops.kernels.four_step.transform import in_order, put_in_order
+from orchid.ops.kernels.launch import launched
 from orchid.ops.kernels.long.neighbours import in_place, met, put_slots
 from orchid.ops.kernels.long.transform import load_row, load_row_stages, put_row, row_operand, row_spectrum
 
@@ -31,6 +32,7 @@ def _put_static(
     tl.store(row + Q, im)
 
 
+@launched
 @triton.jit(do_not_specialize=["first_d"])
 def long_static_kernel(
     static, delta, out, first_d,
@@ -50,6 +52,7 @@ def long_static_kernel(
     _put_static(static, delta, out, first_d + own, own, last, place, k2, R, Q, KEPT)
 
 
+@launched
 @triton.jit(do_not_specialize=["first_d", "steps"])
 def long_bins_kernel(
     fields, scales, tables, twiddles, half, delta, out, out_scales, first_d, steps,
@@ -73,6 +76,7 @@ def long_bins_kernel(
         tl.store(out_scales + place, most)
 
 
+@launched
 @triton.jit(do_not_specialize=["batch", "steps"])
 def long_sizes_kernel(
     fields, scales, tables, twiddles, half, slots, slot_scales, batch, scale, steps,
@@ -109,6 +113,7 @@ def kernel_row(
     return h, h_im
 
 
+@launched
 @triton.jit(do_not_specialize=["first_d", "batch", "steps"])
 def long_mix_kernel(
     fields, scales, tables, twiddles, half, static, static_scales, slots, slot_scales, spectral, row_scales,

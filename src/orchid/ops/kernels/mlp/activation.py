@@ -5,6 +5,8 @@
 import triton
 import triton.language as tl
 
+from orchid.ops.kernels.launch import launched
+
 SQRT_HALF = tl.constexpr(0.7071067811865476)
 # The density of the normal distribution at 0.
 DENSITY = tl.constexpr(0.3989422804014327)
@@ -26,6 +28,7 @@ def _values(x, bias, at, column, inside, width):
     return tl.load(x + at, mask=inside, other=0.0).to(tl.float32) + own
 
 
+@launched
 @triton.jit
 def activation_kernel(
     u, u_bias, g, g_bias, out, size, width, GATED: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr
@@ -39,6 +42,7 @@ def activation_kernel(
     tl.store(out + at, y.to(out.dtype.element_ty), mask=inside)
 
 
+@launched
 @triton.jit
 def activation_grad_kernel(
     dy, u, u_bias, g, g_bias, du, dg, u_sums, g_sums, size, width, steps,

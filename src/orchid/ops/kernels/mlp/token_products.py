@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from orchid.ops.kernels.launch import cdiv
+from orchid.ops.kernels.launch import cdiv, launched
 from orchid.ops.kernels.totals import added_up
 
 # Results of a tile along either axis, and tokens taken at a time.
@@ -22,6 +22,7 @@ LIBRARY_TILE, FEW = 128, 32
 PROGRAMS, LEAST = 512, 4
 
 
+@launched
 @triton.jit(do_not_specialize=["size", "steps"])
 def token_products_kernel(
     x, y, shares, size, rows, columns, x_block, x_token, y_block, y_token, steps,

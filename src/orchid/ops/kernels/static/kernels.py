@@ -9,6 +9,8 @@ cores: in three TF32 terms each ("tf32x3"), float32 but for the last bits, or, f
 import triton
 import triton.language as tl
 
+from orchid.ops.kernels.launch import launched
+
 
 @triton.jit
 def _decay(d, last, t, n, unit, span, slope, fall, scale):
@@ -48,6 +50,7 @@ def _both(rows, pair, t, n, size, d, last, COMPLEX: tl.constexpr):
         return tl.load(rows + cell, mask=inside, other=0.0), tl.load(rows + n + cell, mask=beside, other=0.0)
 
 
+@launched
 @triton.jit(do_not_specialize=["first", "last"])
 def static_kernel(
     hidden, output, out, first, last, n, size, width, unit, span, slope, fall, scale,
@@ -78,6 +81,7 @@ def static_kernel(
         tl.store(out + n + cell, y, mask=inside & (d + 1 < last)[:, None])
 
 
+@launched
 @triton.jit(do_not_specialize=["first", "last", "steps"])
 def static_grad_kernel(
     rows, hidden, output, dhidden, doutput, ddelta, first, last, n, size, width, unit, span, slope, fall, scale, steps,

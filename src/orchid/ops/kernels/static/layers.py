@@ -13,6 +13,7 @@ PRECISION: one term where the layer's streams have no more.
 import triton
 import triton.language as tl
 
+from orchid.ops.kernels.launch import launched
 from orchid.ops.kernels.static.kernels import product
 from orchid.ops.kernels.static.waves import cosine, sine
 
@@ -78,6 +79,7 @@ def _before(
         return _tile(x, t, w, n, width)
 
 
+@launched
 @triton.jit
 def sine_layer_kernel(
     before, first_weight, first_bias, weight, bias, frequency, x, z, n, down, unit, across, across_unit, width,
@@ -103,6 +105,7 @@ def sine_layer_kernel(
         tl.store(z + own, sine(total), mask=inside)
 
 
+@launched
 @triton.jit(do_not_specialize=["steps"])
 def sine_layer_grad_kernel(
     grad, x, before, first_weight, first_bias, weight, frequency, dbefore, shares,
@@ -166,6 +169,7 @@ def _of_outputs(w1, b1, w2, b2, w3, b3, w, c, width, EMBEDDING: tl.constexpr):
     )
 
 
+@launched
 @triton.jit(do_not_specialize=["parts"])
 def sine_totals_kernel(
     shares, frequency, w1, b1, w2, b2, w3, b3, dfrequency, dw1, db1, dw2, db2, dw3, db3, parts, width,

@@ -9,6 +9,8 @@ zero padded to n.
 import triton
 import triton.language as tl
 
+from orchid.ops.kernels.launch import launched
+
 
 @triton.jit
 def _tile(batch, PAIRS: tl.constexpr, BLOCK: tl.constexpr):
@@ -32,6 +34,7 @@ def _tokens(x, b, t, first, x_batch, x_time, PAIRS: tl.constexpr):
     return x + b * x_batch + t.to(tl.int64)[:, None] * x_time + d[None, :], d
 
 
+@launched
 @triton.jit(do_not_specialize=["first"])
 def tokens_to_rows_kernel(
     x, rows, first, D, batch, length, n, step, x_batch, x_time, PAIRS: tl.constexpr, BLOCK: tl.constexpr
@@ -45,6 +48,7 @@ def tokens_to_rows_kernel(
     tl.store(_cells(rows, pair, b, t, batch, step), cells, mask=inside)
 
 
+@launched
 @triton.jit(do_not_specialize=["first"])
 def rows_to_tokens_kernel(
     rows, x, first, D, batch, length, step, x_batch, x_time, PAIRS: tl.constexpr, BLOCK: tl.constexpr
@@ -65,6 +69,7 @@ def _both(x, b, t, first, pair, x_batch, x_channel):
     return even, even + x_channel
 
 
+@launched
 @triton.jit(do_not_specialize=["first"])
 def channels_to_rows_kernel(
     x, rows, first, D, batch, length, n, step, x_batch, x_channel, PAIRS: tl.constexpr, BLOCK: tl.constexpr
@@ -79,6 +84,7 @@ def channels_to_rows_kernel(
     tl.store(_cells(rows, pair, b, t, batch, step), tl.join(real, imaginary), mask=inside)
 
 
+@launched
 @triton.jit(do_not_specialize=["first"])
 def add_rows_kernel(
     rows, x, y, first, D, batch, length, step, x_batch, x_channel, y_batch, y_channel,

@@ -10,6 +10,7 @@ atomics, the same bits from run to run. The gradient of an input is x'[t] = sum_
 import triton
 import triton.language as tl
 
+from orchid.ops.kernels.launch import launched
 from orchid.ops.kernels.streams.octets import (
     around,
     convolved,
@@ -69,6 +70,7 @@ def _put(row, m, inside, real, x, BLOCK: tl.constexpr):
     return _total(kept)
 
 
+@launched
 @triton.jit(do_not_specialize=["first", "batch", "steps"])
 def octet_grad_kernel(
     p, dy, offset, weight, bias, spatial, grads, pad, dp, partial,

@@ -9,6 +9,7 @@ of all samples.
 import triton
 import triton.language as tl
 
+from orchid.ops.kernels.launch import launched
 from orchid.ops.kernels.streams.octets import (
     around,
     both_octets,
@@ -45,6 +46,7 @@ def _where_there(real, there):
     return out
 
 
+@launched
 @triton.jit(do_not_specialize=["first"])
 def octet_signals_kernel(
     p, dy, offset, weight, bias, spatial, pad, out,
@@ -115,6 +117,7 @@ def octet_signals_kernel(
         put_both_octets(target + (1 + SIDES) * (n_octets * 16), m, within, c0, c1, BLOCK)
 
 
+@launched
 @triton.jit(do_not_specialize=["first"])
 def octet_gate_kernel(
     p, offset, weight, bias, c, pad, y,
