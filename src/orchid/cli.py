@@ -421,6 +421,7 @@ def training(
 def models(
     families: Annotated[str, typer.Option(help="bert, vit, comma separated.")] = "bert,vit",
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the rows here.")] = None,
+    compiled: Annotated[bool, typer.Option("--compile", help="Time each by torch.compile too: minutes more.")] = False,
     cpu: Cpu = False,
 ) -> None:
     """Time training steps of whole models (forward and backward) beside the same with attention."""
@@ -428,7 +429,7 @@ def models(
 
     with errors():
         names = [name.strip() for name in families.split(",") if name.strip()]
-        run_models_benchmark(console, names, json_file, cpu=cpu)
+        run_models_benchmark(console, names, json_file, cpu=cpu, compiled=compiled)
 
 
 def print_result(result: dict[str, Any]) -> None:

@@ -49,18 +49,25 @@ class Case:
         return self.batch * self.length if self.unit == "tokens" else self.batch
 
 
-def run_models_benchmark(console: Console, families: list[str], json_file: Path | None, *, cpu: bool) -> dict[str, Any]:
-    """Time every model of some families, print tokens or images a second and keep them."""
+def run_models_benchmark(
+    console: Console, families: list[str], json_file: Path | None, *, cpu: bool, compiled: bool = False
+) -> dict[str, Any]:
+    """Time every model of some families, print tokens or images a second and keep them.
+
+    With ``compiled`` each is timed twice, as it is written and by ``torch.compile``.
+    """
     device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    cases = [case for name in families for case in list_cases(check_choice("--families", name, FAMILIES), device.type)]
     rows: list[dict[str, Any]] = []
-    for name in families:
-        for case in list_cases(check_choice("--families", name, FAMILIES), device.type):
-            with console.status(f"timing {case.model}, {case.batch} x {case.length}"):
+    for case in cases:
+        for form in (False, True) if compiled else (False,):
+            what = f"{case.model}, {case.batch} x {case.length}{', compiled' if form else ''}"
+            with console.status(f"timing {what}"):
                 try:
-                    rows.append(_time_case(case, device, dtype))
+                    rows.append(_time_case(case, device, dtype, compiled=form))
                 except RuntimeError as error:  # out of memory: said, not hidden
-                    console.print(f"not timed: {case.model}, {case.batch} x {case.length}: {error}", markup=False)
+                    console.print(f"not timed: {what}: {error}", markup=False)
             gc.collect()
             if device.type == "cuda":
                 torch.cuda.empty_cache()
@@ -68,11 +75,18 @@ def run_models_benchmark(console: Console, families: list[str], json_file: Path 
                 json_file.parent.mkdir(parents=True, exist_ok=True)
                 facts = hardware(device) | {"torch": torch.__version__, "commit": commit()}
                 write_json(json_file, {"hardware": facts, "models": rows})
-    table = Table("model", "batch x tokens", "ms a step", "a second", "MiB", box=None, padding=(0, 2, 0, 0))
+    table = Table("model", "compiled", "batch x tokens", "ms a step", "a second", "MiB", box=None, padding=(0, 2, 0, 0))
     for row in rows:
         speed = f"{row['per_second']:,.0f} {row['unit']}"
         size, peak = f"{row['batch']} x {row['length']:,}", row["peak_mib"]
-        table.add_row(row["model"], size, f"{row['step_ms']:.2f}", speed, "-" if peak is None else f"{peak:,.0f}")
+        table.add_row(
+            row["model"],
+            "yes" if row["compiled"] else "no",
+            size,
+            f"{row['step_ms']:.2f}",
+            speed,
+            "-" if peak is None else f"{peak:,.0f}",
+        )
     console.print(table)
     return {"models": rows}
 
@@ -124,9 +138,12 @@ def _vit(mixer: str, blocks: int, patch: int, batch: int) -> Callable[..., Any]:
     return build
 
 
-def _time_case(case: Case, device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
+def _time_case(case: Case, device: torch.device, dtype: torch.dtype, *, compiled: bool) -> dict[str, Any]:
     torch.manual_seed(0)
     model, loss = case.build(device, dtype)
+    if compiled:
+        torch.compiler.reset()  # the model before must not count against this one's recompilations
+        model.compile()
 
     def step() -> None:
         model.zero_grad(set_to_none=True)
@@ -139,6 +156,7 @@ def _time_case(case: Case, device: torch.device, dtype: torch.dtype) -> dict[str
         "length": case.length,
         "batch": case.batch,
         "dtype": str(dtype).removeprefix("torch."),
+        "compiled": compiled,
         "parameters": sum(p.numel() for p in model.parameters()),
         "step_ms": round(step_ms, 4),
         "unit": case.unit,

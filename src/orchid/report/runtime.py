@@ -79,20 +79,25 @@ def training_table(benchmark: dict[str, Any], runs: list[Run]) -> str:
 
 
 def models_table(benchmark: dict[str, Any]) -> str:
-    """Return tokens or images a second of whole models, and how many times the one with attention's."""
+    """Return tokens or images a second of whole models, and how many times the one with attention's.
+
+    Compiled models stand beside the compiled one with attention, others beside the other.
+    """
     attention = {"bert": "bert-base", "vit": "ViT"}
-    rows, lines = benchmark["models"], []
+    rows = [{"compiled": False, **row} for row in benchmark["models"]]
+    speeds = {(r["family"], r["length"], r["model"], r["compiled"]): r["per_second"] for r in rows}
+    several, lines = any(row["compiled"] for row in rows), []
     for row in rows:
-        key = (row["family"], row["length"], attention[row["family"]])
-        base = next((r["per_second"] for r in rows if (r["family"], r["length"], r["model"]) == key), None)
+        base = speeds.get((row["family"], row["length"], attention[row["family"]], row["compiled"]))
         ratio = "-" if base is None else f"{row['per_second'] / base:.2f}x"
         peak = "-" if row["peak_mib"] is None else f"{row['peak_mib']:,.0f}"
         size = f"{row['batch']} x {row['length']:,}"
         speed = f"{row['per_second']:,.0f} {row['unit']}"
-        lines.append(
-            [row["model"], f"{row['parameters'] / 1e6:.1f} M", size, f"{row['step_ms']:.2f}", speed, ratio, peak]
-        )
+        form = ["yes" if row["compiled"] else "no"] if several else []
+        count = f"{row['parameters'] / 1e6:.1f} M"
+        lines.append([row["model"], count, *form, size, f"{row['step_ms']:.2f}", speed, ratio, peak])
     where = f"{device(benchmark)}, commit {benchmark['hardware']['commit']}"
     caption = f"Forward and backward of whole models, {rows[0]['dtype']}, one process alone on {where}:"
-    header = ["model", "parameters", "batch x tokens", "ms a step", "a second", "of attention's", "MiB"]
+    form = ["compiled"] if several else []
+    header = ["model", "parameters", *form, "batch x tokens", "ms a step", "a second", "of attention's", "MiB"]
     return f"{caption}\n\n{markdown_table(header, lines)}"
