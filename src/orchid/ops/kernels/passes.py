@@ -16,7 +16,7 @@ from orchid.ops.kernels.around_fft import path as around_fft
 from orchid.ops.kernels.dense import path as dense
 from orchid.ops.kernels.four_step import path as four_step
 from orchid.ops.kernels.long import path as long
-from orchid.ops.kernels.operands import Operands
+from orchid.ops.kernels.operands import Operands, Static
 from orchid.ops.kernels.static.spectra import StaticGradients, static_of, static_spectra
 from orchid.ops.kernels.streams import launches as octet_passes
 from orchid.ops.kernels.tables import Made, capturing
@@ -135,7 +135,7 @@ def _statics(
     """Return a function of first and last: the static kernel of channels first ... last - 1 as a path takes it."""
     kernel, nothing = given.kernel, kept[1].new_empty(0, dtype=torch.float32)
     if given.static is not None and path in (four_step, long):
-        kept = _frozen_rows(given, given.static, path)
+        kept = frozen_rows(kernel, path)
     elif given.static is not None or keeper is None or path is not keeper:
         spectra = kept[0] if keeper is None else nothing
         if path in (dense, around_fft):
@@ -152,15 +152,17 @@ def _statics(
     return made
 
 
-def _frozen_rows(given: Operands, static: Tensor, path: ModuleType) -> Kept:
-    """Return h0_f of a frozen layer as a path takes it, put in its order at the first call."""
+def frozen_rows(kernel: Static, path: ModuleType) -> Kept:
+    """Return h0_f of a frozen kernel as a path takes it, put in its order at the first call."""
+    static, channels = kernel.kept, kernel.delta.shape[0]
+    assert static is not None
     found = _FROZEN.get(static)
     if found is not None and found[:2] == (path, static._version):
         rows: Kept = found[2].ready()
         return rows
-    made: Kept = path.empty_static_rows(given.n, given.channels, static)
-    for first, last in chunks(given.channels, chunk_step(given.channels, given.n, BACKWARD[path])):
-        for whole, part in zip(made, path.static_rows(given.kernel, static, first, last), strict=True):
+    made: Kept = path.empty_static_rows(kernel.n, channels, static)
+    for first, last in chunks(channels, chunk_step(channels, kernel.n, BACKWARD[path])):
+        for whole, part in zip(made, path.static_rows(kernel, static, first, last), strict=True):
             whole[first:last] = part
     if not capturing(static.device):
         _FROZEN[static] = (path, static._version, Made(made, static.device))

@@ -136,30 +136,30 @@ def serves_rows(n: int, rows: Tensor) -> bool:
     return fits and rows.dtype == torch.bfloat16 and in_octets(rows)
 
 
-def write_plus_conv(kernel: Static, static: Tensor, u: Tensor, x: Tensor, y: Tensor) -> None:
-    """Write y = x + h0 conv u; x and y are (B, D, L), u is (D, B, L)."""
+def write_plus_conv(n: int, static: tuple[Tensor, Tensor], u: Tensor, x: Tensor, y: Tensor) -> None:
+    """Write y = x + h0 conv u; x and y are (B, D, L), u is (D, B, L), ``static`` the kernel's ``static_rows``."""
     batch, channels, length = x.shape
-    shape = SHAPES[kernel.n]
+    shape = SHAPES[n]
     steps, parts = _steps(batch, channels, shape)
     four_step_conv_kernel[(channels, parts)](
-        u, x, *static_rows(kernel, static, 0, channels), *tables(shape, u.device), y,
+        u, x, *static, *tables(shape, u.device), y,
         batch, length, *x.stride()[:2], *y.stride()[:2], steps,
-        FULL=length == kernel.n, **_sizes(shape), num_warps=shape.warps, num_stages=1,
+        FULL=length == n, **_sizes(shape), num_warps=shape.warps, num_stages=1,
     )  # fmt: skip
 
 
-def conv_gradients(kernel: Static, static: Tensor, u: Tensor, dy: Tensor) -> tuple[Tensor, Tensor]:
+def conv_gradients(n: int, static: tuple[Tensor, Tensor], u: Tensor, dy: Tensor) -> tuple[Tensor, Tensor]:
     """Return the gradients of u, (D, B, L), and of h0, (pairs, n, 2), from dy (B, D, L)."""
     batch, channels, length = dy.shape
-    shape = SHAPES[kernel.n]
+    shape = SHAPES[n]
     steps, parts = _steps(batch, channels, shape)
-    rows, most = static_rows(kernel, static, 0, channels)
+    rows, most = static
     du, dstatic, edges = torch.empty_like(u), rows.new_empty((parts, *rows.shape)), rows.new_empty((parts, channels))
     four_step_conv_grad_kernel[(channels, parts)](
         u, dy, rows, most, *tables(shape, u.device), du, dstatic, edges, batch, length, *dy.stride()[:2], steps,
-        FULL=length == kernel.n, **_sizes(shape), num_warps=shape.warps, num_stages=1,
+        FULL=length == n, **_sizes(shape), num_warps=shape.warps, num_stages=1,
     )  # fmt: skip
-    return du, _static_gradients(kernel.n, dstatic, edges)
+    return du, _static_gradients(n, dstatic, edges)
 
 
 def tables(shape: Shape, device: torch.device) -> tuple[Tensor, Tensor]:

@@ -15,7 +15,7 @@ from orchid.ops.kernels.four_step import path as four_step
 from orchid.ops.kernels.launch import cdiv, on_device_of
 from orchid.ops.kernels.library import operator
 from orchid.ops.kernels.operands import Decay, Static
-from orchid.ops.kernels.passes import by_channel, chunk_step, chunks, small_static
+from orchid.ops.kernels.passes import by_channel, chunk_step, chunks, frozen_rows, small_static
 from orchid.ops.kernels.static.rows import (
     add_rows_kernel,
     channels_to_rows_kernel,
@@ -64,7 +64,7 @@ def _conv(
         y, small = by_channel(x, channels, length), kept is None and small_static(channels, n)
         spectrum = static_spectra(kernel, 0, channels) if small else delta.new_empty(0, dtype=torch.float32)
         if u.dtype == x.dtype and four_step.serves_rows(n, x) and (small or kept is not None):
-            four_step.write_plus_conv(kernel, static_of(kernel, spectrum, 0, channels), _by_channel(u), x, y)
+            four_step.write_plus_conv(n, _in_order(kernel, spectrum), _by_channel(u), x, y)
             return y, spectrum
         for first, last in chunks(channels, chunk_step(channels, batch * n, CHUNK)):
             signals = _rows(u, last - first, 1, n)
@@ -101,9 +101,7 @@ def _conv_backward(
         dy = dy if dy.stride(2) == 1 else dy.contiguous()
         if u.dtype == dy.dtype and four_step.serves_rows(n, dy) and (spectrum.numel() or kept is not None):
             grads = StaticGradients(kernel, channels)
-            rows, dstatic = four_step.conv_gradients(
-                kernel, static_of(kernel, spectrum, 0, channels), _by_channel(u), dy
-            )
+            rows, dstatic = four_step.conv_gradients(n, _in_order(kernel, spectrum), _by_channel(u), dy)
             grads.add(0, channels, dstatic)
             return transposed(rows.view(channels, -1)).view(u.shape), *grads.total()
         du = torch.empty(u.shape, dtype=u.dtype, device=u.device)
@@ -150,6 +148,13 @@ def _back(ctx: Any, dy: Tensor | None, _: Tensor | None) -> tuple[Tensor | None,
 
 
 _conv.register_autograd(_back, setup_context=_keep)
+
+
+def _in_order(kernel: Static, spectrum: Tensor) -> tuple[Tensor, Tensor]:
+    """Return h0_f as ``four_step`` reads it: a frozen one is put in order once, T h0 at every call."""
+    if kernel.kept is not None:
+        return frozen_rows(kernel, four_step)
+    return four_step.static_rows(kernel, spectrum, 0, kernel.delta.shape[0])
 
 
 def _by_channel(u: Tensor) -> Tensor:
