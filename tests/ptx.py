@@ -155,6 +155,8 @@ class Warp:
             if name == "bra":
                 assert guard.all() or not guard.any(), "lanes part ways"
                 at = self.program.labels[operands[0]] if guard.any() else at
+            elif name == "prefetch":
+                continue  # the cache is not there
             elif name == "bar":
                 if kinds[0] != "warp":
                     yield True

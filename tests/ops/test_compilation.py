@@ -11,9 +11,11 @@ from kernel_checks import DEVICE, build, without_interpreter
 from orchid.nn.mixer2d import OrchidMixer2d
 
 pytest.importorskip("triton", reason="needs Triton")
-from orchid.ops.kernels import totals
+from orchid.ops.kernels import passes, totals
 from orchid.ops.kernels.four_step import path as four_step
 from orchid.ops.kernels.images import operator as images
+from orchid.ops.kernels.long import path as long
+from orchid.ops.kernels.operands import Operands
 from orchid.ops.kernels.static import network
 
 
@@ -78,6 +80,31 @@ def test_compiled_kernels_do_what_the_interpreter_does(
     y.backward(torch.randn_like(y))
     for error, written in compared(four_step, name, outputs, file, tmp_path):
         assert error < 1e-3 and written == 1  # a bfloat16 rounded the other way, here and there
+
+
+@pytest.mark.skipif(DEVICE != "cpu", reason="for machines without a GPU")
+def test_warps_across_the_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a tile of transformed columns has more columns than rows, warps stand side by side: n = 131,072."""
+    assert [n for n, shape in long.SHAPES.items() if shape.across > 1] == [2**17]
+    given: list[Operands] = []
+
+    def found(operands: Operands, *_: object) -> None:
+        given.append(operands)
+        raise Found
+
+    monkeypatch.setattr(passes, "path_of", found)
+    mixer, x = build(2, 2**17, filter_width=4).bfloat16().freeze(), torch.randn(1, 2**17, 2).bfloat16()
+    with pytest.raises(Found):
+        mixer(x)
+    file = tmp_path / "launch.pt"
+    monkeypatch.setattr(long, "long_signals_kernel", Recorded(long.long_signals_kernel, file))
+    long._signals(given[0], 0, 1, None)
+    for error, written in compared(long, "long_signals_kernel", ["fields", "scales"], file, tmp_path):
+        assert error < 1e-3 and written == 1  # a float16 rounded the other way, here and there
+
+
+class Found(Exception):
+    """The operands of a layer are known; nothing is to be computed."""
 
 
 @pytest.mark.skipif(DEVICE != "cpu", reason="for machines without a GPU")

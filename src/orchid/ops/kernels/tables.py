@@ -59,12 +59,15 @@ def waves(rows: int, columns: int, period: int, device: torch.device) -> Tensor:
     return torch.stack((angle.cos(), -angle.sin()))
 
 
-def fragments(x: Tensor) -> Tensor:
+def fragments(x: Tensor, across: int = 1) -> Tensor:
     """Return tiles (..., ROWS, COLUMNS) in the order in which threads hold a product's result.
 
-    A warp holds 16 rows. Its lanes stand for eight rows and four pairs of columns, their registers for the other eight
-    rows and the other columns.
+    Warps stand along the rows, sixteen each, or ``across`` the columns, eight each in turn. The lanes of a warp stand
+    for eight rows and four pairs of columns, their registers for the other eight rows and what is left.
     """
     rows, columns = x.shape[-2:]
-    parts = x.unflatten(-2, (rows // 16, 2, 8)).unflatten(-1, (columns // 8, 4, 2))  # ..., warp, 2, 8, columns, 4, 2
-    return parts.movedim((-3, -6, -4, -2, -5, -1), (-6, -5, -4, -3, -2, -1)).contiguous()
+    down = rows // 16 if across == 1 else 1
+    parts = x.unflatten(-2, (rows // (16 * down), down, 2, 8)).unflatten(-1, (columns // (8 * across), across, 4, 2))
+    # ..., rest of rows, down, half, 8, rest of columns, across, 4, 2
+    order = (-8, -4, -7, -3, -5, -2, -6, -1)
+    return parts.movedim(order, tuple(range(-8, 0))).contiguous()

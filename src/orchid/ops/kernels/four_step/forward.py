@@ -16,7 +16,7 @@ from orchid.ops.kernels.four_step.transform import again, load_stages, spectrum
 from orchid.ops.kernels.launch import launched
 from orchid.ops.kernels.streams.octets import in_eights
 from orchid.ops.kernels.streams.parameters import channel_parameters
-from orchid.ops.kernels.streams.tiles import real_tokens, samples, short_tile, signals_in_time, within
+from orchid.ops.kernels.streams.tiles import LINE, fetch, real_tokens, samples, short_tile, signals_in_time, within
 
 
 @launched
@@ -39,11 +39,17 @@ def four_step_kernel(
     total = tap_total(taps, K) if SIDES else 1.0
     static += own * (S * N)
     t = tl.arange(0, N)[None, :]
+    lines = tl.minimum(tl.arange(0, N // LINE) * LINE, length - 1)[None, :]
     first = tl.program_id(1) * steps
-    for step in range(tl.minimum(steps, tl.cdiv(batch, S) - first)):
+    last = tl.minimum(first + steps, tl.cdiv(batch, S)) - 1
+    for step in range(last + 1 - first):
         tile = first + step
         b, here = samples(tile, batch, S)
         pads, row = pad + b * length, p + b * p_batch
+        fetch(row + (2 * D + d) * p_channel + lines)  # this tile's gate, which is loaded last
+        coming = p + samples(tl.minimum(tile + 1, last), batch, S)[0] * p_batch + lines
+        fetch(coming + d * p_channel)
+        fetch(coming + (D + d) * p_channel)
         real = real_tokens(t, within(t, here, length, FULL), pads, HAS_PAD)
         made = signals_in_time(
             row + d * p_channel, row + (D + d) * p_channel, v_own, s_own, g_own, t, here, real, length, pads, period,

@@ -52,16 +52,23 @@ def _beside(left, right, N1: tl.constexpr, COLUMNS: tl.constexpr):
 
 
 @triton.jit
-def in_order(table, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+def in_order(table, ROWS: tl.constexpr, COLUMNS: tl.constexpr, ACROSS: tl.constexpr = 1):
     """Load a tile (ROWS, COLUMNS) stored in the order in which threads hold a product's result.
 
-    ``four_step.fragments`` is that order. Every thread loads what it will hold; from another order the
-    tile would go through shared memory.
+    ``tables.fragments`` is that order, for warps along the rows or ACROSS the columns. Every thread loads what it will
+    hold; from another order the tile would go through shared memory.
     """
-    vector = tl.arange(0, 2 * ROWS)[:, None] + tl.arange(0, COLUMNS // 8)[None, :] * (2 * ROWS)
+    DOWN: tl.constexpr = ROWS // 16 if ACROSS == 1 else 1
+    THREADS: tl.constexpr = 32 * DOWN * ACROSS
+    COUNT: tl.constexpr = ROWS * COLUMNS // (4 * THREADS)
+    vector = tl.arange(0, THREADS)[:, None] + tl.arange(0, COUNT)[None, :] * THREADS
     x = tl.load(table + vector[:, :, None] * 4 + tl.arange(0, 4)[None, None, :])
-    x = tl.reshape(x, (ROWS // 16, 8, 4, COLUMNS // 8, 2, 2))
-    return tl.reshape(tl.permute(x, (0, 4, 1, 3, 2, 5)), (ROWS, COLUMNS))
+    if ACROSS == 1:
+        x = tl.reshape(x, (DOWN, 8, 4, COUNT, 2, 2))
+        return tl.reshape(tl.permute(x, (0, 4, 1, 3, 2, 5)), (ROWS, COLUMNS))
+    else:
+        x = tl.reshape(x, (ACROSS, 8, 4, ROWS // 16, COLUMNS // (8 * ACROSS), 2, 2))
+        return tl.reshape(tl.permute(x, (3, 5, 1, 4, 0, 2, 6)), (ROWS, COLUMNS))
 
 
 @triton.jit

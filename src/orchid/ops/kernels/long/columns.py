@@ -13,13 +13,19 @@ from orchid.ops.kernels.launch import launched
 from orchid.ops.kernels.long.transform import columns_in_time, load_matrices, put_columns
 from orchid.ops.kernels.streams.octets import in_eights
 from orchid.ops.kernels.streams.parameters import channel_parameters
-from orchid.ops.kernels.streams.tiles import load_tile, real_tokens, short_tile, signals_in_time, within
+from orchid.ops.kernels.streams.tiles import fetch, load_tile, real_tokens, short_tile, signals_in_time, within
 
 
 @triton.jit
 def _positions(tile, R: tl.constexpr, Q: tl.constexpr, TILE: tl.constexpr):
     """Return t of a tile of columns, (R, TILE)."""
     return tl.arange(0, R)[:, None] * Q + tile * TILE + tl.arange(0, TILE)[None, :]
+
+
+@triton.jit
+def _lines(row, tile, length, R: tl.constexpr, Q: tl.constexpr, TILE: tl.constexpr):
+    """Return where a tile of columns begins in each of its R rows, a line of the cache or half of one."""
+    return row + tl.minimum(tl.arange(0, R) * Q + tile * TILE, length - 1)
 
 
 @launched
@@ -43,8 +49,14 @@ def long_signals_kernel(
     v_own, s_own, t_own, g_own = channel_parameters(weight, bias, offset, spatial, d, D, SIDES, K)
     matrices = load_matrices(tables, R)
     first = tl.program_id(1) * steps
-    for step in range(tl.minimum(steps, batch * TILES - first)):
-        b, tile = ((first + step) // TILES).to(tl.int64), (first + step) % TILES
+    last = tl.minimum(first + steps, batch * TILES) - 1
+    for step in range(last + 1 - first):
+        item = first + step
+        b, tile = (item // TILES).to(tl.int64), item % TILES
+        following = tl.minimum(item + 1, last)
+        coming = p + (following // TILES).to(tl.int64) * p_batch + d * p_channel
+        fetch(_lines(coming, following % TILES, length, R, Q, TILE))
+        fetch(_lines(coming + D * p_channel, following % TILES, length, R, Q, TILE))
         t = _positions(tile, R, Q, TILE)
         here, pads, row = t >= 0, pad + b * length, p + b * p_batch
         inside = within(t, here, length, FULL)
@@ -105,14 +117,15 @@ def long_gate_kernel(
     for step in range(tl.minimum(steps, batch * TILES - first)):
         b, tile = ((first + step) // TILES).to(tl.int64), (first + step) % TILES
         t = _positions(tile, R, Q, TILE)
-        here, pads = t >= 0, pad + b * length
+        here, pads, row = t >= 0, pad + b * length, p + b * p_batch + (2 * D + d) * p_channel
+        fetch(_lines(row, tile, length, R, Q, TILE))  # loaded after the transform
         real = real_tokens(t, within(t, here, length, FULL), pads, HAS_PAD)
         place = (own * batch + b) * FIELDS
         c = columns_in_time(
             fields + place * (R * Q), scales + place * (R // 2 + 1), matrices, twiddles, tile, R, Q, TILE
         )
         gate = short_tile(
-            p + b * p_batch + (2 * D + d) * p_channel, t_own, t, here, real, length, pads, period,
+            row, t_own, t, here, real, length, pads, period,
             R, TILE // 8, K, SHIFT, CIRCULAR, FULL, HAS_PAD,
         )  # fmt: skip
         out = gate * c

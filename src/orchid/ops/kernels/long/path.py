@@ -42,6 +42,11 @@ class Shape(NamedTuple):
         return self.n1 * self.n2
 
     @property
+    def across(self) -> int:
+        """The warps that stand across a tile of transformed columns, where they do not stand along its rows."""
+        return self.r // 32 if self.r // 2 < self.tile else 1
+
+    @property
     def tiles(self) -> int:
         """The tiles of columns."""
         return self.q // self.tile
@@ -248,7 +253,7 @@ def _make_tables(shape: Shape, device: torch.device) -> _Tables:
     back = twiddle[:, :-1].contiguous()
     return _Tables(
         torch.cat((columns.flatten(), *stages)).half(),
-        fragments(back.unflatten(2, (shape.tiles, shape.tile)).permute(2, 0, 1, 3)),
+        fragments(back.unflatten(2, (shape.tiles, shape.tile)).permute(2, 0, 1, 3), shape.across),
         back,
         fragments(waves(shape.n1, shape.n2, q, device).float()),
         twiddle[:, -1].contiguous(),

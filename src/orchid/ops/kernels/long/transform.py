@@ -56,13 +56,15 @@ def _in_field(tile, R: tl.constexpr, Q: tl.constexpr, TILE: tl.constexpr):
 def put_columns(field, scales, x, matrices, twiddles, tile, R: tl.constexpr, Q: tl.constexpr, TILE: tl.constexpr):
     """Store the transform of columns x (R, TILE), twiddled, into a field, and what it was divided by.
 
-    ``twiddles`` (Q / TILE, 2, R / 2, TILE) are ``in_order``. Row 0 has none.
+    ``twiddles`` (Q / TILE, 2, R / 2, TILE) are ``in_order``. Row 0 has none. The compiler lets warps stand across the
+    columns of the product where it has fewer rows than columns (``Shape.across``).
     """
+    ACROSS: tl.constexpr = R // 32 if R // 2 < TILE else 1
     most = tl.maximum(tl.max(tl.abs(x)), TINY)
     x = (x * (1.0 / most)).to(tl.float16)
     re, im = tl.dot(matrices[0], x), tl.dot(matrices[1], x)
     twiddles += tile * (R * TILE)
-    c, s = in_order(twiddles, R // 2, TILE), in_order(twiddles + R * TILE // 2, R // 2, TILE)
+    c, s = in_order(twiddles, R // 2, TILE, ACROSS), in_order(twiddles + R * TILE // 2, R // 2, TILE, ACROSS)
     place = _in_field(tile, R, Q, TILE)
     tl.store(field + place, (re * c - im * s).to(tl.float16))
     tl.store(field + Q + place, (re * s + im * c).to(tl.float16))
