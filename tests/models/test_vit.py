@@ -18,7 +18,7 @@ def count(**changes: object) -> int:
 
 def test_patches_are_the_images_tiles_row_by_row() -> None:
     images = torch.arange(2 * 3 * 16 * 16.0).view(2, 3, 16, 16)
-    patches = small().patches(images)
+    patches = small().patch_embed.patches(images)
     assert patches.shape == (2, 16, 48)
     for row in range(4):
         for column in range(4):
@@ -28,9 +28,8 @@ def test_patches_are_the_images_tiles_row_by_row() -> None:
 
 def test_a_patch_embedding_is_a_strided_convolution() -> None:
     model, images = small(), torch.randn(2, 3, 16, 16)
-    weight = model.patch_embed.weight.view(16, 3, 4, 4)
-    convolved = torch.nn.functional.conv2d(images, weight, model.patch_embed.bias, stride=4)
-    torch.testing.assert_close(model.patch_embed(model.patches(images)), convolved.flatten(2).transpose(1, 2))
+    convolved = torch.nn.functional.conv2d(images, model.patch_embed.weight, model.patch_embed.bias, stride=4)
+    torch.testing.assert_close(model.patch_embed(images), convolved.flatten(2).transpose(1, 2))
 
 
 def test_positions_tell_every_place_apart_and_know_both_axes() -> None:
@@ -72,6 +71,46 @@ def test_what_timm_expects() -> None:
     assert torch.equal(model(images), features.mean(dim=1))
     model.reset_classifier(7)
     assert model(images).shape == (2, 7)
+
+
+def test_a_new_head_is_where_the_model_is() -> None:
+    model = small().bfloat16()
+    model.reset_classifier(7)
+    assert model(torch.randn(2, 3, 16, 16).bfloat16()).dtype == torch.bfloat16
+    model = small().to("meta")
+    model.reset_classifier(7)
+    assert model.head.weight.is_meta
+
+
+def test_pooling() -> None:
+    model, images = small().eval(), torch.randn(2, 3, 16, 16)
+    features = model.forward_features(images)
+    for pool, expected in (
+        ("max", features.amax(dim=1)),
+        ("avgmax", (features.amax(dim=1) + features.mean(dim=1)) / 2),
+        ("", features),
+    ):
+        model.reset_classifier(5, pool)
+        assert torch.equal(model(images), model.head(expected))
+
+
+def test_stochastic_depth_grows_with_the_blocks() -> None:
+    model, images = small(depth=3, drop_path=0.8), torch.randn(256, 3, 16, 16)
+    assert [block.drop_path.share for block in model.blocks] == [0.0, 0.4, 0.8]
+    x = model.embedded(images)
+    last = model.blocks[2]
+    passed = (last(x) == x).flatten(1).all(dim=1).float().mean().item()
+    assert abs(passed - 0.64) < 0.12  # both halves of the block, four standard deviations
+    kept = last.drop_path(torch.ones(4096, 2, 3))
+    assert set(kept.unique().tolist()) == {0.0, 5.0}, "the mean stays: 1 / (1 - 0.8)"
+    assert torch.equal(model.eval()(images[:2]), model(images[:2]))
+
+
+def test_the_head_drops_features_of_its_own() -> None:
+    model = small(head_dropout=0.5)
+    pooled = model.forward_head(torch.ones(4, 16, 16), pre_logits=True)
+    assert set(pooled.unique().tolist()) == {0.0, 2.0}
+    assert not model.blocks[0].dropout.p and not model.dropout.p
 
 
 def test_checkpointing_changes_nothing() -> None:

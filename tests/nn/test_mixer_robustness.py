@@ -10,7 +10,7 @@ import torch
 from helpers import option_id, relative_error
 from safetensors.torch import save_file
 
-from orchid import ImplicitFilter, OrchidMixer
+from orchid import ImplicitFilter, OrchidBlock, OrchidMixer, create_mixer, list_mixers
 
 VARIANTS = [
     {},
@@ -187,6 +187,8 @@ class TestBadInput:
             ({"filter_embedding": 4}, r"filter_embedding=4 must be odd"),
             ({"filter_width": 0}, r"filter_width=0 must be"),
             ({"filter_grid": -1.0}, r"filter_grid=-1.0 must be"),
+            ({"filter_grid": "16"}, r"filter_grid='16' must be a positive number"),
+            ({"filter_grid": float("inf")}, r"filter_grid=inf must be a positive number"),
             ({"dropout": "a"}, r"dropout='a' must lie in"),
             ({"residual_conv": "False"}, r"residual_conv='False' must be True or False"),
             ({"dropout": 1.0}, r"dropout=1.0 must lie in \[0, 1\)"),
@@ -212,6 +214,9 @@ class TestBadInput:
             ({"x": torch.zeros(0, 8, 4)}, r"at least 1"),
             ({"x": torch.zeros(2, 8, 4, dtype=torch.long)}, r"x has dtype torch.int64; expected a floating point"),
             ({"x": torch.zeros(2, 8, 4).double()}, r"x has dtype torch.float64; expected torch.float32"),
+            ({"x": [[1.0]]}, r"x is a list; expected a tensor"),
+            ({"mask": [[True]]}, r"mask is a list; expected a tensor"),
+            ({"context": torch.zeros(())}, r"context has shape \(\); expected \(batch, length, d_model=4\)"),
             ({"mask": torch.ones(2, 8)}, r"mask has dtype torch.float32; expected torch.bool"),
             ({"mask": torch.ones(2, 7, dtype=torch.bool)}, r"mask has shape \(2, 7\); expected \(2, 8\)"),
             ({"mask": torch.ones(8, dtype=torch.bool)}, r"mask has shape \(8,\); expected \(2, 8\)"),
@@ -241,6 +246,10 @@ class TestBadInput:
             OrchidMixer(4, 8, order=2).mixing_matrix(torch.zeros(1, 8, 4))
         with pytest.raises(ValueError, match=r"channel=4 must lie in 0 ... 3"):
             OrchidMixer(4, 8).mixing_matrix(torch.zeros(1, 8, 4), channel=4)
+        with pytest.raises(ValueError, match=r"channel=1.0 must be an integer"):
+            OrchidMixer(4, 8).mixing_matrix(torch.zeros(1, 8, 4), channel=1.0)
+        with pytest.raises(ValueError, match=r"stage=1.0 must be an integer"):
+            OrchidMixer(4, 8).kernel(torch.zeros(1, 8, 4), stage=1.0)
 
     def test_resample(self) -> None:
         with pytest.raises(ValueError, match="max_length=0"):
@@ -253,3 +262,56 @@ class TestBadInput:
             ImplicitFilter(4, 0)
         with pytest.raises(ValueError, match="embedding=2 must be odd"):
             ImplicitFilter(4, 8, embedding=2)
+        with pytest.raises(ValueError, match="grid=0 must be a positive number"):
+            ImplicitFilter(4, 8, grid=0)
+
+    @pytest.mark.parametrize(
+        ("x", "message"),
+        [
+            (torch.zeros(2, 8, 5), r"x has shape \(2, 8, 5\); expected \(batch, length, d_model=4\)"),
+            (torch.zeros(2, 9, 4), r"x has length 9, longer than max_length=8"),
+            (torch.zeros(2, 8, 4).double(), r"x has dtype torch.float64; expected torch.float32"),
+            (torch.zeros(2, 8, 4, dtype=torch.long), r"x has dtype torch.int64"),
+        ],
+    )
+    def test_block(self, x: torch.Tensor, message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            OrchidBlock(4, 8)(x)
+
+    def test_what_is_no_mixer(self) -> None:
+        with pytest.raises(ValueError, match=r"mixer=None must be a name from list_mixers\(\) or a module"):
+            OrchidBlock(4, 8, mixer=None)
+
+
+@pytest.mark.parametrize("name", list_mixers())
+def test_shapes_on_the_meta_device(name: str) -> None:
+    with torch.device("meta"):
+        assert create_mixer(name, 8, 16)(torch.zeros(2, 16, 8)).shape == (2, 16, 8)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")  # the library's own rules
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"conditioning": "cross"}, {"transform": "dct", "order": 2}, {"short_padding": "circular"}],
+    ids=option_id,
+)
+def test_forward_mode_derivatives(options: dict[str, object]) -> None:
+    """Of the input and of every parameter: the same number as by the backward pass."""
+    mixer, x = OrchidMixer(3, 6, residual_conv=True, **options).double(), torch.randn(2, 5, 3).double()
+    inputs = {"x": x, **{name: p.detach() for name, p in mixer.named_parameters()}}
+    along = {name: torch.randn_like(t) for name, t in inputs.items()}
+
+    def output(given: dict[str, torch.Tensor]) -> torch.Tensor:
+        return torch.func.functional_call(mixer, {k: v for k, v in given.items() if k != "x"}, (given["x"],))
+
+    y, tangent = torch.func.jvp(output, (inputs,), (along,))
+    weight = torch.randn_like(y)
+    (grads,) = torch.func.vjp(output, inputs)[1](weight)
+    backward = sum((grads[name] * along[name]).sum() for name in inputs)
+    torch.testing.assert_close((tangent * weight).sum(), backward)
+
+
+def test_a_frozen_layer_told_to_train_does() -> None:
+    mixer = OrchidMixer(4, 8).freeze().requires_grad_(True)
+    mixer(torch.randn(2, 8, 4)).square().sum().backward()
+    assert all(p.grad is not None for p in mixer.parameters())

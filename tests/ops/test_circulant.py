@@ -23,6 +23,14 @@ def test_output_and_gradients_are_those_of_the_spectrum(length: int, n: int) -> 
         assert relative_error(a, b) < 1e-12
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")  # the library's own rules
+def test_forward_mode() -> None:
+    x, h = torch.randn(2, 3, 6, dtype=torch.float64), torch.randn(3, 8, dtype=torch.float64)
+    dx, dh = torch.randn_like(x), torch.randn_like(h)
+    _, tangent = torch.func.jvp(circulant_conv, (x, h), (dx, dh))
+    torch.testing.assert_close(tangent, circulant_conv(dx, h) + circulant_conv(x, dh))
+
+
 def test_half_precision_rounds_operands_once() -> None:
     x, h = torch.randn(5, 8, 64).bfloat16(), torch.randn(8, 64)
     exact = circulant_conv(x.double(), h.double())

@@ -7,7 +7,26 @@ from torch import Tensor, nn
 
 from orchid.mixers.registry import create_mixer
 from orchid.nn.block_diagonal import MLP
-from orchid.ops.checks import check_at_least, check_fraction, check_mask
+from orchid.ops.checks import check_at_least, check_dtype, check_fraction, check_mask, check_sequence
+
+
+class DropPath(nn.Module):
+    """Stochastic depth: in training a share of the samples of x (B, ...) is zero, the others are scaled up for it."""
+
+    def __init__(self, share: float) -> None:
+        super().__init__()
+        self.share = check_fraction("drop_path", share)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Drop samples."""
+        if not self.share or not self.training:
+            return x
+        kept = x.new_empty((x.shape[0],) + (1,) * (x.dim() - 1)).bernoulli_(1 - self.share)
+        return x * (kept / (1 - self.share))
+
+    def extra_repr(self) -> str:
+        """Show the share in ``print(module)``."""
+        return f"{self.share}"
 
 
 class OrchidBlock(nn.Module):
@@ -22,6 +41,7 @@ class OrchidBlock(nn.Module):
         blocks: blocks on the diagonal of the MLP's matrices; 1 is dense.
         expansion: the MLP's hidden size over d_model.
         dropout: after the mixer and inside and after the MLP.
+        drop_path: share of the samples that pass by the mixer, and by the MLP, in training.
 
     Shape:
         x (B, L, D), mask (B, L) bool or None -> (B, L, D).
@@ -38,13 +58,16 @@ class OrchidBlock(nn.Module):
         blocks: int = 1,
         expansion: int = 4,
         dropout: float = 0.0,
+        drop_path: float = 0.0,
     ) -> None:
         super().__init__()
-        check_at_least("d_model", d_model, 1)
+        self.d_model, self.max_length = check_at_least("d_model", d_model, 1), max_length
         self.mixer_norm = nn.LayerNorm(d_model)
         self.mixer: nn.Module
         if isinstance(mixer, str):
             self.mixer = create_mixer(mixer, d_model, max_length, **(mixer_options or {}))
+        elif not isinstance(mixer, nn.Module):
+            raise ValueError(f"mixer={mixer!r} must be a name from list_mixers() or a module")
         elif mixer_options:
             raise ValueError("mixer_options are for a mixer that is named; this one is built already")
         else:
@@ -53,12 +76,14 @@ class OrchidBlock(nn.Module):
         # a mixer that is told to stay without kernels has the MLP do the same
         backend = "torch" if getattr(self.mixer, "backend", None) == "torch" else "auto"
         self.mlp = MLP(d_model, kind=mlp, blocks=blocks, expansion=expansion, dropout=dropout, backend=backend)
-        self.dropout = nn.Dropout(check_fraction("dropout", dropout))
+        self.dropout, self.drop_path = nn.Dropout(check_fraction("dropout", dropout)), DropPath(drop_path)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Mix x along its length, then across its channels; what stands at masked positions reaches nothing."""
+        check_sequence("x", x, self.d_model, self.max_length)
+        check_dtype("x", x, self.mixer_norm.weight.dtype)
         if mask is not None:
             check_mask("mask", mask, x)
             x = x.masked_fill(~mask[..., None], 0.0)
-        x = x + self.dropout(self.mixer(self.mixer_norm(x), mask))
-        return x + self.dropout(self.mlp(self.mlp_norm(x)))
+        x = x + self.drop_path(self.dropout(self.mixer(self.mixer_norm(x), mask)))
+        return x + self.drop_path(self.dropout(self.mlp(self.mlp_norm(x))))

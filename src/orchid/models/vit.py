@@ -2,9 +2,11 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -14,9 +16,10 @@ from orchid.nn.mixer2d import OrchidMixer2d
 from orchid.ops.checks import check_at_least, check_choice, check_fraction
 
 GRID = "orchid-2d"
-POOLS, FORMATS = ("avg", ""), ("NCHW", "NLC")
-# The paper's sizes (table vit_arch): width, depth and the mixer's options. It does not give its filters' width;
-# ImageNet's has M2's, as Orchid-BERT.
+POOLS, FORMATS = ("avg", "max", "avgmax", ""), ("NCHW", "NLC")
+# The paper's sizes (table vit_arch): width, depth and the mixer's options. Its medium width is 220; blocks of 56 are
+# whole vectors for matrix products, those of 55 are not. It does not give its filters' width; ImageNet's has M2's, as
+# Orchid-BERT.
 SIZES: dict[str, dict[str, Any]] = {
     "small": {"d_model": 128, "depth": 6, "options": {}},
     "medium": {"d_model": 224, "depth": 6, "options": {}},
@@ -37,8 +40,41 @@ def sinusoidal_grid(rows: int, columns: int, d_model: int, device: torch.device)
     return torch.cat([part for angle in angles for part in (angle.sin(), angle.cos())], dim=1)
 
 
+class PatchEmbedding(nn.Conv2d):
+    """A linear map of patches, row by row: a convolution whose stride is its size, as one matrix product.
+
+    Args:
+        in_channels: C.
+        d_model: D.
+        patch_size: side of a patch.
+        image_size: side of the square images, a multiple of it.
+
+    Shape:
+        images (B, C, image_size, image_size) -> (B, N, D); weight (D, C, patch_size, patch_size).
+    """
+
+    def __init__(self, in_channels: int, d_model: int, patch_size: int, image_size: int) -> None:
+        super().__init__(in_channels, d_model, patch_size, stride=patch_size)
+        self.image_size, self.side = image_size, image_size // patch_size
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Embed the patches of images."""
+        return F.linear(self.patches(images), self.weight.flatten(1), self.bias)
+
+    def patches(self, images: Tensor) -> Tensor:
+        """Return the patches of images, (B, N, C patch_size²)."""
+        expected = (self.in_channels, self.image_size, self.image_size)
+        if images.dim() != 4 or images.shape[1:] != expected:
+            raise ValueError(
+                f"images have shape {tuple(images.shape)}; expected (batch, {', '.join(map(str, expected))})"
+            )
+        size = (self.side, self.image_size // self.side)
+        tiles = images.unflatten(3, size).unflatten(2, size)
+        return tiles.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
+
+
 class GridMixer(nn.Module):
-    """A mixer of images for patches in a row: (B, H W, D) -> (B, H W, D). All patches are real: there is no mask."""
+    """A mixer of images for patches in a row: (B, H W, D), mask (B, H W) or None -> (B, H W, D)."""
 
     def __init__(self, mixer: OrchidMixer2d) -> None:
         super().__init__()
@@ -46,9 +82,9 @@ class GridMixer(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Mix the patches."""
-        if mask is not None:
-            raise ValueError("a mixer of images takes no mask")
-        return self.mixer(x.unflatten(1, (self.mixer.height, self.mixer.width))).flatten(1, 2)
+        shape = (self.mixer.height, self.mixer.width)
+        mask = None if mask is None else mask.unflatten(1, shape)
+        return self.mixer(x.unflatten(1, shape), mask).flatten(1, 2)
 
 
 class OrchidViT(nn.Module):
@@ -69,7 +105,10 @@ class OrchidViT(nn.Module):
         blocks: blocks on the diagonal of the MLP's matrices; 1 is dense.
         expansion: the MLP's hidden size over d_model.
         dropout: on the embedding and in every block.
-        global_pool: "avg", or "" for the head on every patch.
+        head_dropout: before the head.
+        drop_path: share of the samples that pass by the last block's mixer, and its MLP, in training; it grows from
+            zero at the first block.
+        global_pool: "avg", "max", their mean "avgmax", or "" for the head on every patch.
 
     Shape:
         images (B, in_channels, image_size, image_size) -> (B, num_classes).
@@ -94,18 +133,20 @@ class OrchidViT(nn.Module):
         blocks: int = 1,
         expansion: int = 4,
         dropout: float = 0.0,
+        head_dropout: float = 0.0,
+        drop_path: float = 0.0,
         global_pool: str = "avg",
     ) -> None:
         super().__init__()
-        self.image_size = check_at_least("image_size", image_size, 1)
-        self.patch_size = check_at_least("patch_size", patch_size, 1)
-        self.in_channels = check_at_least("in_channels", in_channels, 1)
-        if image_size % patch_size:
+        check_at_least("image_size", image_size, 1)
+        check_at_least("in_channels", in_channels, 1)
+        check_fraction("drop_path", drop_path)
+        if image_size % check_at_least("patch_size", patch_size, 1):
             raise ValueError(f"image_size={image_size} is not a multiple of patch_size={patch_size}")
         if check_at_least("d_model", d_model, 4) % 4:
             raise ValueError(f"d_model={d_model} is not a multiple of 4: sines and cosines of two coordinates")
         self.d_model, self.side = d_model, image_size // patch_size
-        self.patch_embed = nn.Linear(in_channels * patch_size**2, d_model)
+        self.patch_embed = PatchEmbedding(in_channels, d_model, patch_size, image_size)
         self.dropout = nn.Dropout(check_fraction("dropout", dropout))
         self.blocks = nn.ModuleList(
             OrchidBlock(
@@ -117,10 +158,12 @@ class OrchidViT(nn.Module):
                 blocks=blocks,
                 expansion=expansion,
                 dropout=dropout,
+                drop_path=drop_path * number / max(1, depth - 1),
             )
-            for _ in range(check_at_least("depth", depth, 1))
+            for number in range(check_at_least("depth", depth, 1))
         )
         self.norm: nn.Module = nn.LayerNorm(d_model)
+        self.head_dropout = nn.Dropout(check_fraction("head_dropout", head_dropout))
         self.head: nn.Linear | nn.Identity
         self.grad_checkpointing = False
         self.num_features = self.head_hidden_size = self.embed_dim = d_model
@@ -141,7 +184,9 @@ class OrchidViT(nn.Module):
         if global_pool is not None:
             self.global_pool = check_choice("global_pool", global_pool, POOLS)
         self.num_classes = check_at_least("num_classes", num_classes, 0)
-        self.head = nn.Linear(self.d_model, num_classes) if num_classes else nn.Identity()
+        like = self.patch_embed.weight
+        head = partial(nn.Linear, self.d_model, device=like.device, dtype=like.dtype)
+        self.head = head(num_classes) if num_classes else nn.Identity()
 
     def set_grad_checkpointing(self, enable: bool = True) -> None:
         """Compute every block again in the backward pass instead of keeping what is inside."""
@@ -157,19 +202,9 @@ class OrchidViT(nn.Module):
         blocks = r"^blocks\.(\d+)" if not coarse else r"^blocks\.\d+"
         return {"stem": r"^patch_embed", "blocks": [(blocks, None), (r"^norm", (99999,))]}
 
-    def patches(self, images: Tensor) -> Tensor:
-        """Return the patches of images (B, C, H, W), row by row: (B, N, C patch_size²)."""
-        expected = (self.in_channels, self.image_size, self.image_size)
-        if images.dim() != 4 or images.shape[1:] != expected:
-            raise ValueError(
-                f"images have shape {tuple(images.shape)}; expected (batch, {', '.join(map(str, expected))})"
-            )
-        tiles = images.unflatten(3, (self.side, self.patch_size)).unflatten(2, (self.side, self.patch_size))
-        return tiles.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
-
     def embedded(self, images: Tensor) -> Tensor:
         """Return the patches with their positions, (B, N, D)."""
-        x = self.patch_embed(self.patches(images))
+        x = self.patch_embed(images)
         return self.dropout(x + sinusoidal_grid(self.side, self.side, self.d_model, x.device).to(x.dtype))
 
     def _through(self, block: nn.Module, x: Tensor) -> Tensor:
@@ -242,9 +277,12 @@ class OrchidViT(nn.Module):
         return [index % depth for index in indices]
 
     def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
-        """Return the logits of features (B, N, D), or before the head their mean (B, D)."""
-        pooled = x.mean(dim=1) if self.global_pool == "avg" else x
-        return pooled if pre_logits else self.head(pooled)
+        """Return the logits of features (B, N, D), or what the head would see, (B, D)."""
+        if self.global_pool:
+            mean, most = x.mean(dim=1), x.amax(dim=1)
+            x = {"avg": mean, "max": most, "avgmax": (mean + most) / 2}[self.global_pool]
+        x = self.head_dropout(x)
+        return x if pre_logits else self.head(x)
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the logits."""

@@ -143,5 +143,6 @@ def _linear(in_features: int, out_features: int, blocks: int) -> nn.Module:
 
 
 def linear_weights(model: nn.Module) -> list[Tensor]:
-    """Return the matrices of a model's linear layers: what a weight decay is meant for."""
-    return [layer.weight for layer in model.modules() if isinstance(layer, nn.Linear | BlockDiagonalLinear)]
+    """Return the matrices of a model's linear layers, maps of patches among them: what a weight decay is meant for."""
+    kinds = (nn.Linear, nn.Conv2d, BlockDiagonalLinear)
+    return [layer.weight for layer in model.modules() if isinstance(layer, kinds)]

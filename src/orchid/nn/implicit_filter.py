@@ -7,7 +7,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from orchid.ops.checks import check_at_least, check_odd
+from orchid.ops.checks import check_at_least, check_odd, check_positive
 from orchid.ops.spectral_conv import at_least_float32, full_precision
 from orchid.ops.transforms import Transform
 
@@ -123,7 +123,7 @@ class ImplicitFilter(SineNetwork):
         # The lag, and a cosine and a sine per frequency.
         super().__init__(d_model, check_odd("embedding", embedding), width)
         self.max_length, self.embedding = check_at_least("max_length", max_length, 1), embedding
-        self.grid = float(max_length) if grid is None else grid
+        self.grid = float(max_length) if grid is None else check_positive("grid", grid)
 
     def forward(self) -> Tensor:
         """Return h0 (D, n), at least float32."""
@@ -206,19 +206,23 @@ class StaticKernel(nn.Module):
 
     def forward(self) -> Tensor:
         """Return h0_f (D, F), at least float32."""
-        return self._spectrum() if self._kept is None else self._kept
+        kept = self.kept
+        return self._spectrum() if kept is None else kept
 
     @property
     def kept(self) -> Tensor | None:
-        """The spectrum of a frozen kernel, (D, F)."""
+        """The spectrum of a frozen kernel, (D, F); one that is to be trained again, in whatever way, is not frozen."""
+        if self._kept is not None and any(parameter.requires_grad for parameter in self.parameters()):
+            self._forget()
         return self._kept
 
     @property
     def kept_parts(self) -> Tensor | None:
         """The same as real and imaginary parts of a DFT's bins, (D, F, 2), always one tensor; a DCT's F is n + 1."""
-        if self._kept is not None and self._kept_parts is None:
+        kept = self.kept
+        if kept is not None and self._kept_parts is None:
             with torch.inference_mode(False), torch.no_grad():
-                self._kept_parts = torch.view_as_real(_complex_bins(self._kept))
+                self._kept_parts = torch.view_as_real(_complex_bins(kept))
         return self._kept_parts
 
     def _forget(self) -> None:

@@ -26,7 +26,9 @@ from orchid.ops.checks import (
     check_fraction,
     check_mask,
     check_odd,
+    check_positive,
     check_sequence,
+    check_tensor,
 )
 from orchid.ops.circulant import product_dtype
 from orchid.ops.depthwise import PADDINGS
@@ -149,9 +151,7 @@ class OrchidMixer(nn.Module):
         self.filter_embedding = check_odd("filter_embedding", filter_embedding)
         self.filter_width = check_at_least("filter_width", filter_width, 1)
         self.backend = check_choice("backend", backend, BACKENDS)
-        if filter_grid is not None and not filter_grid > 0:
-            raise ValueError(f"filter_grid={filter_grid!r} must be a positive length")
-        self.filter_grid = filter_grid
+        self.filter_grid = None if filter_grid is None else check_positive("filter_grid", filter_grid)
 
         self.n = max_length if boundary == "circular" else 2 * max_length
         streams = order + 2
@@ -199,6 +199,7 @@ class OrchidMixer(nn.Module):
         Returns:
             (B, L, D).
         """
+        check_tensor("x", x)
         fused = self._fused(x)
         x, projected, pad, u, u_pad = self._project(x, mask, context, context_mask, biased=not fused)
         y = self._fused_mix(projected, pad, u, u_pad) if fused else self._mix(projected, pad, u, u_pad)
@@ -255,7 +256,7 @@ class OrchidMixer(nn.Module):
         stage: int = 1,
     ) -> Tensor:
         """Return the kernel h0 + hx of a stage in time, (B, D, n): lags 0 ... n - 1, negative lags wrapped."""
-        if not 1 <= stage <= self.order:
+        if check_at_least("stage", stage, 1) > self.order:
             raise ValueError(f"stage={stage} must lie in 1 ... order={self.order}")
         h_f = self._spectrum(stage, self._chain(self._streams(x, mask, context, context_mask), stage - 1))
         with full_precision(h_f):
@@ -279,7 +280,7 @@ class OrchidMixer(nn.Module):
         """
         if self.order != 1:
             raise ValueError(f"mixing_matrix needs order=1; this layer has order={self.order}")
-        if not 0 <= channel < self.d_model:
+        if check_at_least("channel", channel, 0) >= self.d_model:
             raise ValueError(f"channel={channel} must lie in 0 ... {self.d_model - 1}")
         streams = self._streams(x, mask, context, context_mask)
         s1, s2 = streams.gates
@@ -411,9 +412,9 @@ class OrchidMixer(nn.Module):
             return x, projected, pad, None, None
         if self.conditioning == "static":
             raise ValueError("context was given, but conditioning='static' has no kernel to condition")
+        context, u_pad = self._checked("context", context, "context_mask", context_mask)
         if context.shape[0] != x.shape[0]:
             raise ValueError(f"context has batch {context.shape[0]}; expected that of x, {x.shape[0]}")
-        context, u_pad = self._checked("context", context, "context_mask", context_mask)
         return x, projected, pad, self.in_proj(context, self.d_model, biased=biased), u_pad
 
     def _checked(self, name: str, x: Tensor, mask_name: str, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:

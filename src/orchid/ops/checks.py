@@ -44,6 +44,13 @@ def check_positive_or_zero(name: str, value: float) -> float:
     return value
 
 
+def check_positive(name: str, value: float) -> float:
+    """Return ``value`` if it is a finite number above 0."""
+    if not isinstance(value, Real) or not 0.0 < value < float("inf"):
+        raise ValueError(f"{name}={value!r} must be a positive number")
+    return value
+
+
 def check_flag(name: str, value: bool) -> bool:
     """Return ``value`` if it is True or False, and not merely true or false."""
     if not isinstance(value, bool):
@@ -58,8 +65,21 @@ def check_odd(name: str, value: int) -> int:
     return int(value)
 
 
+def autocast_on(x: Tensor) -> bool:
+    """Return whether autocast is on where x is; some devices, such as "meta", have none."""
+    kind = x.device.type
+    return torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+
+
+def check_tensor(name: str, x: Tensor) -> None:
+    """Accept ``x`` only as a tensor."""
+    if not isinstance(x, Tensor):
+        raise ValueError(f"{name} is a {type(x).__name__}; expected a tensor")
+
+
 def check_sequence(name: str, x: Tensor, d_model: int, max_length: int) -> None:
     """Accept ``x`` only as (B, L, d_model) floating point with 1 <= L <= max_length."""
+    check_tensor(name, x)
     shape = tuple(x.shape)
     if x.ndim != 3 or x.shape[2] != d_model:
         raise ValueError(f"{name} has shape {shape}; expected (batch, length, d_model={d_model})")
@@ -78,7 +98,7 @@ def check_dtype(name: str, x: Tensor, dtype: torch.dtype) -> None:
     """Accept ``x`` only in the layer's ``dtype``, or under autocast in any that autocast handles."""
     if x.dtype == dtype:
         return
-    if not torch.is_autocast_enabled(x.device.type):
+    if not autocast_on(x):
         raise ValueError(f"{name} has dtype {x.dtype}; expected {dtype}, that of the layer (or use autocast)")
     if x.dtype == torch.float64:
         raise ValueError(f"{name} has dtype {x.dtype}, which autocast leaves alone; expected {dtype} or narrower")
@@ -88,6 +108,7 @@ def check_mask(name: str, mask: Tensor | None, x: Tensor) -> None:
     """Accept ``mask`` only as (B, L) bool beside ``x`` (B, L, D), True = real token."""
     if mask is None:
         return
+    check_tensor(name, mask)
     if mask.dtype != torch.bool:
         raise ValueError(f"{name} has dtype {mask.dtype}; expected torch.bool with True at real tokens")
     if mask.ndim != 2 or mask.shape[0] != x.shape[0] or mask.shape[1] != x.shape[1]:

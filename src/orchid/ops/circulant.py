@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from orchid.ops.forward_mode import applied
 from orchid.ops.kernels.launch import TRITON, transformed
 
 # Up to this length a product with an n x n matrix for each channel is faster than transforms, on a GPU.
@@ -76,7 +77,7 @@ def circulant_conv(x: Tensor, h: Tensor) -> Tensor:
 
     The result has the dtype of x and is stored channel by channel.
     """
-    y: Tensor = _CirculantConv.apply(x, h)
+    y: Tensor = applied(_CirculantConv, x, h)
     return y
 
 

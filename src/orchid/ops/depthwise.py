@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from orchid.ops.forward_mode import applied
+
 PADDINGS = ("causal", "same", "circular")
 
 
@@ -64,13 +66,13 @@ def depthwise_conv_time(
     """
     width, length = taps.shape[1], x.shape[-1]
     if padding == "same":
-        return _DepthwiseConv.apply(x, taps, bias, (width // 2, width // 2), 1)
+        return applied(_DepthwiseConv, x, taps, bias, (width // 2, width // 2), 1)
     if padding == "circular" and period - length < width - 1:
         turns = -(-(width - 1) // period)  # a long kernel on a short circle goes round more than once
         past = F.pad(x, (0, period - length)).repeat(1, 1, turns)
         x = torch.cat((past[..., turns * period - width + 1 :], x), dim=-1)
-        return _DepthwiseConv.apply(x, taps, bias, (0, 0), 1)
-    return _DepthwiseConv.apply(x, taps, bias, (width - 1, 0), 1)
+        return applied(_DepthwiseConv, x, taps, bias, (0, 0), 1)
+    return applied(_DepthwiseConv, x, taps, bias, (width - 1, 0), 1)
 
 
 def depthwise_conv_bins(z: Tensor, taps: Tensor) -> Tensor:
@@ -82,8 +84,8 @@ def depthwise_conv_bins(z: Tensor, taps: Tensor) -> Tensor:
     """
     edge = taps.shape[1] // 2
     if not z.is_complex():
-        return _DepthwiseConv.apply(z, taps, None, (edge, edge), 1)
+        return applied(_DepthwiseConv, z, taps, None, (edge, edge), 1)
     # Re and Im interleave along the last axis, so a dilation of two keeps them apart.
     parts = torch.view_as_real(z).flatten(-2)
-    parts = _DepthwiseConv.apply(parts, taps, None, (2 * edge, 2 * edge), 2)
+    parts = applied(_DepthwiseConv, parts, taps, None, (2 * edge, 2 * edge), 2)
     return torch.view_as_complex(parts.unflatten(-1, (-1, 2)))

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from orchid.ops.checks import autocast_on
 from orchid.ops.transforms import Transform
 
 SIGMAS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -25,8 +26,7 @@ SIGMAS: dict[str, Callable[[Tensor], Tensor]] = {
 
 def full_precision(x: Tensor) -> AbstractContextManager[object]:
     """Return a context in which autocast is off on x's device."""
-    kind = x.device.type
-    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
+    return torch.autocast(x.device.type, enabled=False) if autocast_on(x) else nullcontext()
 
 
 def at_least_float32(x: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from orchid.ops.checks import check_choice
+from orchid.ops.forward_mode import applied
 
 NORMS = ("ortho", "backward")
 
@@ -83,7 +84,7 @@ class DFT:
 
     def forward(self, x: Tensor, n: int, norm: str = "ortho") -> Tensor:
         """Return the half spectrum of x (..., L), zero padded to n."""
-        return _HalfSpectrum.apply(x, n, norm)
+        return applied(_HalfSpectrum, x, n, norm)
 
     def inverse(self, x_f: Tensor, n: int) -> Tensor:
         """Return the real signal of an orthonormal half spectrum."""
@@ -91,7 +92,7 @@ class DFT:
 
     def kernel_spectrum(self, h: Tensor) -> Tensor:
         """Return sum_t h[t] exp(-2 pi i k t / n): the convolution theorem's multiplier."""
-        return _HalfSpectrum.apply(h, h.shape[-1], "backward")
+        return applied(_HalfSpectrum, h, h.shape[-1], "backward")
 
     def kernel(self, h_f: Tensor, n: int) -> Tensor:
         """Return the real kernel of a half-spectrum multiplier."""
@@ -129,7 +130,7 @@ class DCT:
         if x.shape[-1] < n:
             x = torch.nn.functional.pad(x, (0, n - x.shape[-1]))
         w = torch.cat((x[..., ::2], x[..., 1::2].flip(-1)), dim=-1)
-        half = _HalfSpectrum.apply(w, n, "backward") * self._twiddle(n, -1, x)
+        half = applied(_HalfSpectrum, w, n, "backward") * self._twiddle(n, -1, x)
         mirrored = half.imag[..., 1 : (n + 1) // 2].flip(-1).neg()
         return torch.cat((half.real, mirrored), dim=-1) * self._scale(n, norm, x)
 

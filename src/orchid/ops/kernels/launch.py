@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd import forward_ad
+
+from orchid.ops.forward_mode import forward_mode
 
 # Whether kernels can be compiled at all.
 TRITON = importlib.util.find_spec("triton") is not None
@@ -24,7 +25,8 @@ class Kernel:
 
     Triton binds, examines and looks up all arguments of every launch, in Python, and asks the driver about every
     address. What comes of it depends on little: the types of tensors, whether 16 divides their addresses, and whole
-    numbers and constants. Where these have been seen before, the compiled kernel is launched straight away.
+    numbers and constants. Where these have been seen before, the compiled kernel is launched straight away. Hooks
+    before a launch and another ``TRITON_DEBUG`` are met at the first of such launches only.
 
     Args:
         function: the kernel, as Triton has it; tensors and numbers are given by position, constants by name.
@@ -66,8 +68,8 @@ class Kernel:
 
 
 def launched(function: Any) -> Any:
-    """Let a kernel remember its launches; in the interpreter there is nothing to gain."""
-    return function if interpreter_on() else Kernel(function)
+    """Let a kernel remember its launches; not in the interpreter, nor for HIP, where sizes decide about it too."""
+    return function if interpreter_on() or torch.version.hip else Kernel(function)
 
 
 def cdiv(size: int, part: int) -> int:
@@ -103,7 +105,7 @@ def interpreter_on() -> bool:
 
 def transformed() -> bool:
     """Return whether ``torch.func`` or forward-mode derivatives are under way: the kernels have no rule for them."""
-    return torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0
+    return torch._C._functorch.peek_interpreter_stack() is not None or forward_mode()
 
 
 def hooked(module: nn.Module) -> bool:
