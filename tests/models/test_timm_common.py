@@ -24,6 +24,8 @@ TESTS = {
     "test_model_forward_features": 1,
     "test_model_forward_intermediates": 1,
     "test_model_forward_intermediates_features": 1,
+    "test_model_forward_fx": 1,
+    "test_model_backward_fx": 2,
 }
 
 

@@ -1,6 +1,8 @@
 """The operator in two dimensions: its definition, its symmetry, its gradients."""
 
 import itertools
+import warnings
+from pathlib import Path
 
 import pytest
 import torch
@@ -97,13 +99,129 @@ def test_half_precision_and_sizes() -> None:
     mixer = OrchidMixer2d(8, 8, 8)
     x = torch.randn(2, 8, 8, 8)
     assert relative_error(mixer.bfloat16()(x.bfloat16()).float(), mixer.float()(x)) < 0.05
-    with pytest.raises(ValueError, match=r"expected \(batch, 8, 8, 8\)"):
-        mixer(x[:, :4])
 
 
 def test_in_the_vit() -> None:
     model = OrchidViT(16, 4, num_classes=3, d_model=16, depth=2, mixer="orchid-2d", options={"conditioning": "cross"})
     model(torch.randn(2, 3, 16, 16)).sum().backward()
     assert all(p.grad is not None for p in model.parameters())
-    with pytest.raises(ValueError, match="takes no mask"):
-        model.blocks[0](torch.zeros(1, 16, 16), torch.ones(1, 16, dtype=torch.bool))
+    block, x, mask = model.blocks[0].eval(), torch.randn(2, 16, 16), torch.rand(2, 16) > 0.3
+    assert torch.equal(block(x, mask)[mask], block(x.masked_fill(~mask[..., None], torch.nan), mask)[mask])
+
+
+CONDITIONINGS = ["phase", "cross", "static"]
+
+
+@pytest.mark.parametrize("conditioning", CONDITIONINGS)
+def test_what_stands_at_masked_pixels_reaches_nothing(conditioning: str) -> None:
+    mixer, mask = build(4, 6, conditioning=conditioning), torch.rand(3, 4, 6) > 0.4
+    mask[0], mask[1] = False, True
+    x = torch.randn(3, 4, 6, 3, dtype=torch.float64)
+    results = []
+    for fill in (0.0, torch.nan):
+        given = x.masked_fill(~mask[..., None], fill).requires_grad_()
+        y = mixer(given, mask)[mask]
+        grads = torch.autograd.grad(y.square().sum(), [given, *(p for p in mixer.parameters() if p.numel())])
+        results.append([y, grads[0][mask], *grads[1:]])
+    assert all(torch.equal(a, b) and torch.isfinite(a).all() for a, b in zip(*results, strict=True))
+    torch.testing.assert_close(mixer(x, mask)[1], mixer(x[1:2])[0])
+
+
+@pytest.mark.parametrize("conditioning", CONDITIONINGS)
+def test_a_smaller_image_is_one_whose_rest_is_masked(conditioning: str) -> None:
+    mixer, x = build(5, 6, conditioning=conditioning), torch.randn(2, 5, 6, 3, dtype=torch.float64)
+    mask = torch.zeros(2, 5, 6, dtype=torch.bool)
+    mask[:, :3, :4] = True
+    small = mixer(x[:, :3, :4])
+    assert small.shape == (2, 3, 4, 3)
+    torch.testing.assert_close(small, mixer(x, mask)[:, :3, :4])
+    torch.testing.assert_close(small, mixer(x[:, :3, :4], torch.ones(2, 3, 4, dtype=torch.bool)))
+
+
+@pytest.mark.parametrize("conditioning", CONDITIONINGS)
+@pytest.mark.parametrize("size", [(4, 6), (3, 5)])
+def test_the_mixing_matrix_reproduces_the_layer(size: tuple[int, int], conditioning: str) -> None:
+    mixer, x = build(4, 6, conditioning=conditioning), torch.randn(2, *size, 3, dtype=torch.float64)
+    mask = torch.rand(2, *size) > 0.3
+    mixed = torch.stack(
+        [
+            (mixer.mixing_matrix(x, mask, channel=d) @ mixer.values(x, mask)[..., d].flatten(1)[..., None])[..., 0]
+            for d in range(3)
+        ],
+        dim=-1,
+    )
+    expected = mixer.out_proj(mixed.transpose(1, 2)).unflatten(1, size)
+    torch.testing.assert_close(mixer(x, mask)[mask], expected[mask])
+
+
+def test_the_kernel_is_what_is_convolved_with() -> None:
+    mixer, x = build(4, 5), torch.randn(2, 4, 5, 3, dtype=torch.float64)
+    kernel, matrix = mixer.kernel(x), mixer.mixing_matrix(x, channel=1)
+    assert kernel.shape == (2, 3, 4, 5)
+    streams = mixer._streams(x)
+    for target, source in itertools.product(range(20), repeat=2):
+        lag = (target // 5 - source // 5) % 4, (target % 5 - source % 5) % 5
+        gates = streams.s2[:, 1].flatten(1)[:, target] * streams.s1[:, 1].flatten(1)[:, source]
+        torch.testing.assert_close(matrix[:, target, source], gates * kernel[:, 1, lag[0], lag[1]])
+    assert mixer.kernel(torch.zeros_like(x)).shape == (2, 3, 4, 5)
+    assert build(4, 5, conditioning="static").kernel(x).shape == (2, 3, 4, 5)
+
+
+@pytest.mark.parametrize("conditioning", ["phase", "cross"])
+def test_context(conditioning: str) -> None:
+    mixer, x = build(4, 6, conditioning=conditioning), torch.randn(2, 4, 6, 3, dtype=torch.float64)
+    torch.testing.assert_close(mixer(x, context=x), mixer(x))
+    other = torch.randn(2, 2, 3, 3, dtype=torch.float64)
+    y = mixer(x, context=other)
+    assert relative_error(y, mixer(x)) > 1e-3
+    mask = torch.ones(2, 2, 3, dtype=torch.bool)
+    torch.testing.assert_close(mixer(x, context=other, context_mask=mask), y)
+    padded = torch.nn.functional.pad(other, (0, 0, 0, 2, 0, 1), value=torch.nan)
+    torch.testing.assert_close(mixer(x, context=padded, context_mask=~padded[..., 0].isnan()), y)
+
+
+def test_resampled() -> None:
+    mixer, x = build(4, 6, kernel_size=3).requires_grad_(False), torch.randn(2, 8, 12, 3, dtype=torch.float64)
+    layer = mixer.resample(8, 12)
+    assert layer(x).shape == x.shape and not any(p.requires_grad for p in layer.parameters())
+    assert torch.equal(mixer.resample(4, 6)(x[:, :4, :6]), mixer(x[:, :4, :6]))
+
+
+def test_a_resampled_kernel_keeps_its_low_frequencies() -> None:
+    """In cycles an image: the same integral by sums of a finer grid."""
+    mixer = build(32, 32)
+    coarse, fine = (layer.static_spectrum()[:, :2, :2] for layer in (mixer, mixer.resample(64, 64)))
+    assert relative_error(fine, coarse) < 0.05
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({"x": torch.zeros(2, 5, 6, 3)}, r"x is an image of 5 x 6, larger than height=4 x width=6"),
+        ({"x": torch.zeros(2, 4, 6, 4)}, r"x has shape \(2, 4, 6, 4\); expected \(batch, height, width, d_model=3\)"),
+        ({"x": torch.zeros(0, 4, 6, 3)}, r"at least 1"),
+        ({"x": torch.zeros(2, 4, 6, 3).double()}, r"x has dtype torch.float64; expected torch.float32"),
+        ({"mask": torch.ones(2, 4, 5, dtype=torch.bool)}, r"mask has shape \(2, 4, 5\); expected \(2, 4, 6\)"),
+        ({"mask": torch.ones(2, 4, 6)}, r"mask has dtype torch.float32; expected torch.bool"),
+        ({"context": torch.zeros(1, 4, 6, 3)}, r"context has batch 1; expected that of x, 2"),
+        ({"context_mask": torch.ones(2, 4, 6, dtype=torch.bool)}, r"context_mask was given without context"),
+    ],
+)
+def test_bad_input(inputs: dict[str, Tensor], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        OrchidMixer2d(3, 4, 6)(**{"x": torch.zeros(2, 4, 6, 3), **inputs})
+    with pytest.raises(ValueError, match="conditioning='static' has no kernel to condition"):
+        OrchidMixer2d(3, 4, 6, conditioning="static")(torch.zeros(2, 4, 6, 3), context=torch.zeros(2, 4, 6, 3))
+
+
+@pytest.mark.parametrize("conditioning", CONDITIONINGS)
+def test_onnx(conditioning: str, tmp_path: Path) -> None:
+    runtime = pytest.importorskip("onnxruntime", reason="needs the export extra")
+    mixer, x = OrchidMixer2d(3, 4, 6, conditioning=conditioning).eval(), torch.randn(2, 4, 6, 3)
+    file = tmp_path / "mixer.onnx"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the exporter's own
+        torch.onnx.export(mixer, (x,), file, dynamo=True, verbose=False)
+    session = runtime.InferenceSession(file, providers=["CPUExecutionProvider"])
+    (y,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
+    assert relative_error(torch.from_numpy(y), mixer(x).detach()) < 1e-5

@@ -7,10 +7,16 @@ the operator in two dimensions. Needs timm (extra ``vision``).
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from timm.data.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
-from timm.models import build_model_with_cfg, generate_default_cfgs, register_model
+from timm.models import build_model_with_cfg, generate_default_cfgs, register_model, register_notrace_module
 
-from orchid.models.vit import GRID, SIZES, OrchidViT
+from orchid.models.block import OrchidBlock
+from orchid.models.vit import GRID, SIZES, OrchidViT, PatchEmbedding
+
+# Symbolic tracing does not look inside: it cannot follow their checks of shapes.
+for _leaf in (OrchidBlock, PatchEmbedding):
+    register_notrace_module(_leaf)
 
 CIFAR10 = {"num_classes": 10, "mean": (0.4914, 0.4822, 0.4465), "std": (0.2470, 0.2435, 0.2616), "crop_pct": 1.0}
 IMAGENET = {"num_classes": 1000, "mean": IMAGENET_DEFAULT_MEAN, "std": IMAGENET_DEFAULT_STD, "crop_pct": 0.9}
@@ -58,16 +64,29 @@ def _build(
     num_classes: int = 1000,
     global_pool: str = "avg",
     drop_rate: float = 0.0,
+    proj_drop_rate: float = 0.0,
+    drop_path_rate: float = 0.0,
+    embed_dim: int | None = None,
+    mlp_ratio: float | None = None,
+    device: torch.device | str | None = None,
+    dtype: torch.dtype | None = None,
     **model: Any,  # an entry of ARCHITECTURES, or what the caller changed in it
 ) -> OrchidViT:
-    """Return a model from timm's names of its settings."""
+    """Return a model from timm's names of its settings: ``drop_rate`` is before the head, ``proj_drop_rate`` inside."""
     if img_size is not None:
         sides = {img_size} if isinstance(img_size, int) else set(img_size)
         if len(sides) > 1:
             raise ValueError(f"img_size={img_size} must be a square")
         model["image_size"] = sides.pop()
-    model |= {"in_channels": in_chans, "num_classes": num_classes, "dropout": drop_rate, "global_pool": global_pool}
-    return OrchidViT(**model)
+    if embed_dim is not None:
+        model["d_model"] = embed_dim
+    if mlp_ratio is not None:
+        if mlp_ratio != int(mlp_ratio):
+            raise ValueError(f"mlp_ratio={mlp_ratio} must be a whole number")
+        model["expansion"] = int(mlp_ratio)
+    model |= {"in_channels": in_chans, "num_classes": num_classes, "global_pool": global_pool}
+    model |= {"head_dropout": drop_rate, "dropout": proj_drop_rate, "drop_path": drop_path_rate}
+    return OrchidViT(**model).to(device=device, dtype=dtype)
 
 
 def _entrypoint(name: str) -> Callable[..., OrchidViT]:

@@ -117,6 +117,32 @@ def check_mask(name: str, mask: Tensor | None, x: Tensor) -> None:
         raise ValueError(f"{name} is on {mask.device}; expected {x.device}, where its sequence is")
 
 
+def check_image(name: str, x: Tensor, d_model: int, largest: tuple[int, int]) -> None:
+    """Accept ``x`` only as (B, h, w, d_model) floating point, no side longer than that of the largest images."""
+    check_tensor(name, x)
+    shape = tuple(x.shape)
+    if x.ndim != 4 or x.shape[3] != d_model:
+        raise ValueError(f"{name} has shape {shape}; expected (batch, height, width, d_model={d_model})")
+    if not x.is_floating_point():
+        raise ValueError(f"{name} has dtype {x.dtype}; expected a floating point tensor")
+    if min(shape[:3]) < 1:
+        raise ValueError(f"{name} has shape {shape}; expected a batch and sides of at least 1")
+    if x.shape[1] > largest[0] or x.shape[2] > largest[1]:
+        raise ValueError(
+            f"{name} is an image of {shape[1]} x {shape[2]}, larger than height={largest[0]} x width={largest[1]}"
+        )
+
+
+def check_image_mask(name: str, mask: Tensor | None, x: Tensor) -> None:
+    """Accept ``mask`` only as (B, h, w) bool beside ``x`` (B, h, w, D), True = real pixel."""
+    if mask is None:
+        return
+    check_tensor(name, mask)
+    if mask.shape != x.shape[:3]:
+        raise ValueError(f"{name} has shape {tuple(mask.shape)}; expected {tuple(x.shape[:3])} (batch, height, width)")
+    check_mask(name, mask.flatten(1), x.flatten(1, 2))
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return "; did you mean ...?" for the nearest known word, or nothing."""
     near = difflib.get_close_matches(word, list(known), n=1)
