@@ -157,6 +157,18 @@ class TestCKConv:
                 y[:, t] += psi(2 * lag - 1 if direction == "forward" else lag) * signal[:, s]
         assert_close("y", mixer(x), project(mixer.out_proj, x2 * y if gated else y))
 
+    def test_a_window_is_a_gaussian_around_lag_zero(self) -> None:
+        torch.manual_seed(0)
+        plain, windowed = (CKConv(WIDTH, LONGEST, window=width).double() for width in (None, 0.3))
+        windowed.load_state_dict(plain.state_dict(), strict=False)
+        lags = torch.arange(LONGEST, dtype=torch.float64)
+        for ours, whole, lag in zip(windowed.kernels(LONGEST), plain.kernels(LONGEST), (lags, -lags - 1), strict=True):
+            gaussian = torch.exp(-((lag / (LONGEST - 1) / windowed.window.exp()) ** 2) / 2)
+            assert_close("kernel", ours, whole * gaussian)
+        assert windowed.window.exp().item() == pytest.approx(0.3)
+        with pytest.raises(ValueError, match=r"window=0.3 needs direction='both', not 'forward'"):
+            CKConv(WIDTH, LONGEST, window=0.3, direction="forward")
+
 
 def diagonal_recurrence(ssm: DiagonalSSM, u: Tensor, side: int = 0) -> Tensor:
     """s[t] = exp(dt A) s[t-1] + (exp(dt A) - 1) / A u[t], y = 2 Re(C s), without the skip term; u (..., D, L)."""

@@ -3,17 +3,12 @@
 import pytest
 import torch
 
-from orchid.models.vit import SIZES, OrchidViT, sinusoidal_grid
+from orchid.models.vit import OrchidViT, sinusoidal_grid
+from orchid.recipes import get_recipe
 
 
 def small(**changes: object) -> OrchidViT:
     return OrchidViT(**{"image_size": 16, "patch_size": 4, "num_classes": 5, "d_model": 16, "depth": 2, **changes})
-
-
-def count(**changes: object) -> int:
-    settings = {"image_size": 32, "patch_size": 4, "num_classes": 10, "blocks": 4, **changes}
-    with torch.device("meta"):
-        return sum(p.numel() for p in OrchidViT(**settings).parameters())
 
 
 def test_patches_are_the_images_tiles_row_by_row() -> None:
@@ -41,17 +36,27 @@ def test_positions_tell_every_place_apart_and_know_both_axes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "paper", "share"),
+    ("recipe", "paper"),
     [
-        ({}, 735_000, 0.03),  # Orchid-s, 4 x 4
-        ({"mixer": "attention", "blocks": 1}, 1_200_000, 0.03),
-        ({"mixer": "attention"}, 607_000, 0.03),
-        ({"image_size": 224, "patch_size": 16, "num_classes": 1000, **SIZES["base"]}, 48_000_000, 0.03),
-        ({"patch_size": 1, **SIZES["medium"]}, 2_000_000, 0.03),  # Orchid-m, 1 x 1
+        ("cifar10-s-p4", 735e3),
+        ("cifar10-vit-p4", 1.2e6),
+        ("cifar10-vit-monarch-p4", 607e3),
+        ("cifar10-hyena-vit-p4", 1.3e6),
+        ("cifar10-m2-vit-p4", 741e3),
+        ("cifar10-m2-vit-p1", 741e3),
+        ("cifar10-m-p1", 2e6),
+        ("imagenet-b-p16", 48e6),
+        ("imagenet-vit-b-p16", 87e6),
+        ("imagenet-vit-monarch-b-p16", 33e6),
+        ("imagenet-hyena-vit-b-p16", 88e6),
+        ("imagenet-m2-vit-b-p16", 45e6),
     ],
 )
-def test_sizes_of_the_paper(changes: dict[str, object], paper: int, share: float) -> None:
-    assert abs(count(**changes) / paper - 1) < share
+def test_recipes_have_the_papers_sizes(recipe: str, paper: float) -> None:
+    model = get_recipe(f"vision/{recipe}").build().model
+    with torch.device("meta"):
+        built = model.build(224, 1000) if recipe.startswith("imagenet") else model.build(32, 10)
+    assert abs(sum(p.numel() for p in built.parameters()) / paper - 1) < 0.03
 
 
 @pytest.mark.parametrize("mixer", ["orchid", "attention", "hyena", "monarch"])

@@ -10,7 +10,7 @@ from orchid.mixers.hyena import conv1d_init_
 from orchid.mixers.sine_network import SineNetwork
 from orchid.nn.projections import LinearFromChannels, LinearToChannels
 from orchid.nn.short_conv import ShortConv, masked
-from orchid.ops.checks import check_at_least, check_choice, check_flag, check_fraction
+from orchid.ops.checks import check_at_least, check_choice, check_flag, check_fraction, check_positive
 from orchid.ops.long_conv import long_conv
 from orchid.ops.spectral_conv import at_least_float32, full_precision
 
@@ -23,6 +23,10 @@ class CKConv(SequenceMixer):
     lags -(N - 1) ... N - 1 are, so that one network sees both sides. Kernels are scaled by 1 / sqrt(N) to keep the
     variance of a white input. Weights are not normalised as the published ones are.
 
+    ``window`` multiplies the kernel by a Gaussian of a learned width, exp(-(lag / width)² / 2) in units of N - 1
+    positions, which starts at the number given: the kernels of FlexConv and CCNN (Romero et al., 2022; Knigge et al.,
+    2023). It needs both directions, so that the Gaussian stands at lag 0.
+
     ``gated=True`` puts the convolution between two gates and behind short convolutions, x_2 * (psi conv (x_1 * v)): the
     form in which recall experiments of the literature compare kernels.
 
@@ -31,6 +35,7 @@ class CKConv(SequenceMixer):
         max_length: N.
         width: hidden size of the network.
         omega: w0 of its sines.
+        window: see above; None is no window.
         gated: see above.
         direction: "both" or "forward".
         dropout: on the output.
@@ -46,14 +51,19 @@ class CKConv(SequenceMixer):
         *,
         width: int = 32,
         omega: float = 30.0,
+        window: float | None = None,
         gated: bool = False,
         direction: str = "both",
         dropout: float = 0.0,
     ) -> None:
         super().__init__(d_model, max_length)
         self.direction = check_choice("direction", direction, DIRECTIONS)
-        if omega <= 0:
-            raise ValueError(f"omega={omega!r} must be positive")
+        check_positive("omega", omega)
+        self.window: nn.Parameter | None = None
+        if window is not None:
+            if direction != "both":
+                raise ValueError(f"window={window!r} needs direction='both', not {direction!r}")
+            self.window = nn.Parameter(torch.full((1,), math.log(check_positive("window", window))))
         self.in_proj: LinearToChannels | None = None
         if check_flag("gated", gated):
             self.in_proj = LinearToChannels(d_model, 3 * d_model)
@@ -72,7 +82,14 @@ class CKConv(SequenceMixer):
         lag = torch.arange(length, device=self.skip.device, dtype=at_least_float32(self.skip).dtype)
         span = max(1, self.max_length - 1)
         sides = [2 * lag / span - 1] if self.direction == "forward" else [lag / span, -(lag + 1) / span]
-        return [self.psi(position[:, None], self.omega) / math.sqrt(self.max_length) for position in sides]
+        kernels = [self.psi(position[:, None], self.omega) / math.sqrt(self.max_length) for position in sides]
+        if self.window is None:
+            return kernels
+        inverse = torch.exp(-at_least_float32(self.window))
+        return [
+            kernel * torch.exp(-(position * inverse).square() / 2)
+            for kernel, position in zip(kernels, sides, strict=True)
+        ]
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Mix x along its length."""

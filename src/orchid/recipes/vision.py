@@ -16,6 +16,10 @@ IMAGES, BATCH, PAPER_EPOCHS = 50_000, 512, 500
 # By patch size: more tokens of fewer pixels take longer to learn.
 EPOCHS = {4: 150, 2: 300, 1: 300}
 MEDIUM = SIZES["medium"]["d_model"]
+# The baselines' mixers with as many parameters as the paper counts: one filter network where ours have one for each
+# direction, and no residual convolution.
+HYENA = {"direction": "forward", "kernel_size": 5, "filter_embedding": 33, "filter_width": 64}
+M2 = {**HYENA, "residual_conv": False}
 # The paper's table, and the operator it names as future work: name, settings of the model, the paper's accuracy.
 ROWS: dict[str, tuple[dict[str, Any], float | None]] = {
     "s-p4": ({}, 0.885),
@@ -28,8 +32,12 @@ ROWS: dict[str, tuple[dict[str, Any], float | None]] = {
     "2d-m-p2": ({"mixer": "orchid-2d", "patch_size": 2, "d_model": MEDIUM}, None),
     "vit-p4": ({"mixer": "attention", "blocks": 1}, 0.786),
     "vit-monarch-p4": ({"mixer": "attention"}, 0.790),
-    "hyena-vit-p4": ({"mixer": "hyena", "blocks": 1}, 0.806),
-    "m2-vit-p4": ({"mixer": "monarch"}, 0.808),
+    "hyena-vit-p4": ({"mixer": "hyena", "blocks": 1, "options": HYENA}, 0.806),
+    "m2-vit-p4": ({"mixer": "monarch", "options": M2}, 0.808),
+    "ckconv-p1": ({"mixer": "ckconv", "patch_size": 1}, 0.637),
+    "s4-p1": ({"mixer": "s4", "patch_size": 1}, 0.911),
+    "m2-vit-p1": ({"mixer": "monarch", "patch_size": 1, "options": M2}, 0.910),
+    "ccnn-p1": ({"mixer": "ckconv", "patch_size": 1, "options": {"window": 0.25}}, 0.931),
 }
 
 
@@ -44,12 +52,13 @@ IMAGENETTE: dict[str, dict[str, Any]] = {
 
 # ImageNet-1k as in the paper: 300 epochs of 1,281,167 images.
 IMAGENET_STEPS = 300 * 1_281_167 // 1024
-IMAGENET: dict[str, tuple[dict[str, Any], float]] = {
-    "b-p16": ({"options": SIZES["base"]["options"]}, 0.802),
-    "vit-b-p16": ({"mixer": "attention", "blocks": 1}, 0.785),
-    "vit-monarch-b-p16": ({"mixer": "attention"}, 0.789),
-    "hyena-vit-b-p16": ({"mixer": "hyena", "blocks": 1}, 0.785),
-    "m2-vit-b-p16": ({"mixer": "monarch"}, 0.795),
+IMAGENET: dict[str, tuple[dict[str, Any], tuple[float, float]]] = {  # the paper's top-1 and top-5
+    "b-p16": ({"options": SIZES["base"]["options"]}, (0.802, 0.949)),
+    "vit-b-p16": ({"mixer": "attention", "blocks": 1}, (0.785, 0.936)),
+    # as many blocks as the paper's 33 M ask for; its CIFAR-10 has 4
+    "vit-monarch-b-p16": ({"mixer": "attention", "blocks": 16}, (0.789, 0.942)),
+    "hyena-vit-b-p16": ({"mixer": "hyena", "blocks": 1, "options": HYENA}, (0.785, 0.936)),
+    "m2-vit-b-p16": ({"mixer": "monarch", "options": M2}, (0.795, 0.945)),
 }
 
 
@@ -90,12 +99,13 @@ def _imagenette(name: str, model: dict[str, Any]) -> Experiment:
     return Experiment(recipe=name, task=task, model=_model(model), train=train)
 
 
-def _imagenet(name: str, model: dict[str, Any], paper: float) -> Experiment:
+def _imagenet(name: str, model: dict[str, Any], paper: tuple[float, float]) -> Experiment:
     train = _training(IMAGENET_STEPS, 1024, 1e-3, IMAGENET_STEPS // 30, "cosine")
     train.graph, train.log_every, train.checkpoint_every = False, 50, IMAGENET_STEPS // 300
     train.evaluate_every = IMAGENET_STEPS // 30
     config = _model({**SIZES["base"], "patch_size": 16, "options": {}, **model})
-    return Experiment(recipe=name, task=ImageFilesConfig(), model=config, train=train, paper={"test/accuracy": paper})
+    told = dict(zip(("test/accuracy", "test/top5"), paper, strict=True))
+    return Experiment(recipe=name, task=ImageFilesConfig(), model=config, train=train, paper=told)
 
 
 def _recipe(name: str, how: str, build: Callable[[], Experiment]) -> Recipe:
@@ -130,9 +140,9 @@ def _recipes() -> list[Recipe]:
     for key, model in IMAGENETTE.items():
         name = f"vision/imagenette-{key}"
         recipes.append(_recipe(name, f"{IMAGENETTE_EPOCHS} epochs, cosine", partial(_imagenette, name, model)))
-    for key, (model, paper) in IMAGENET.items():
+    for key, (model, both) in IMAGENET.items():
         name = f"vision/imagenet-{key}"
-        recipes.append(_recipe(name, "300 epochs as in the paper", partial(_imagenet, name, model, paper)))
+        recipes.append(_recipe(name, "300 epochs as in the paper", partial(_imagenet, name, model, both)))
     return recipes
 
 

@@ -42,9 +42,9 @@ def spread(values: list[float], form: str = "{:.1f}") -> str:
     return f"{text}; {missed} of {len(values)} not" if missed else text
 
 
-def percent(runs: list[Run]) -> str:
-    """Return the accuracy of some runs, mean and range in percent; "not run" where there are none."""
-    return spread([100 * run["metrics"]["test/accuracy"] for run in runs]) if runs else "not run"
+def percent(runs: list[Run], metric: str = "test/accuracy") -> str:
+    """Return an accuracy of some runs, mean and range in percent; "not run" where there are none."""
+    return spread([100 * run["metrics"][metric] for run in runs]) if runs else "not run"
 
 
 def model_name(run: Run) -> str:

@@ -1,5 +1,6 @@
 """The tables of image classification, rendered from measured runs; what was not run is shown as such."""
 
+from dataclasses import asdict
 from typing import Any
 
 from orchid.recipes import get_recipe
@@ -34,12 +35,15 @@ def image_table(runs: list[Run], images: str, *, whole: bool = True) -> str:
     lines = []
     for recipe in recipes:
         groups = grouped([run for run in found if run["recipe"] == recipe], _settings)
-        lines += [_line(recipe, group, count) for group in groups or ([[]] if whole else [])]
+        if whole and all(_other_model(recipe, group[0]) for group in groups):
+            groups = [[], *groups]  # what the recipe has now was not run
+        lines += [_line(recipe, group, count) for group in groups]
     caption = (
         f"Test accuracy in percent, mean and range over seeds, on {device(found[0])}; the test set was evaluated once, "
         "at the end. Several runs shared the GPU: seconds in these files are not timings."
     )
-    header = ["recipe", "parameters", "epochs", "augmentation", "accuracy, %", "paper", "seeds"]
+    measured = "accuracy, %" if images != "imagenet" else "top-1 / top-5, %"
+    header = ["recipe", "parameters", "epochs", "augmentation", measured, "paper", "seeds"]
     return f"{caption}\n\n{markdown_table(header, lines)}"
 
 
@@ -47,13 +51,25 @@ def _settings(run: Run) -> dict[str, Any]:
     return {key: value for key, value in run["config"].items() if key != "seed"}
 
 
+def _other_model(recipe: str, run: Run) -> dict[str, Any]:
+    """Return the settings of a run's model that are not its recipe's."""
+    own = asdict(get_recipe(recipe).build().model)
+    return {key: value for key, value in run["config"]["model"].items() if key in own and value != own[key]}
+
+
 def _line(recipe: str, group: list[Run], images: int) -> list[str]:
-    paper = get_recipe(recipe).build().paper.get("test/accuracy")
-    told = "-" if paper is None else f"{100 * paper:.1f}"
+    paper = get_recipe(recipe).build().paper
+    told = [f"{100 * paper[name]:.1f}" if name in paper else "-" for name in ("test/accuracy", "test/top5")]
+    told = told if "test/top5" in paper else told[:1]
     if not group:
-        return [f"`{recipe}`", "", "", "", "not run", told, ""]
+        return [f"`{recipe}`", "", "", "", "not run", " / ".join(told), ""]
+    changed = _other_model(recipe, group[0]).items()
+    other = ", ".join(f"no {key}" if value == {} else f"{key} {value}" for key, value in changed)
+    name = f"`{recipe}`" + (f" with {other}" if other else "")
     first, task = group[0], group[0]["config"]["task"]
     train = first["config"]["train"]
     epochs = round(train["steps"] * train["batch_size"] / images)
     used = ", ".join(f"{name} {task[name]:g}" for name in AUGMENTATION if task.get(name)) or "none"
-    return [f"`{recipe}`", f"{first['parameters']:,}", str(epochs), used, percent(group), told, seeds(group)]
+    top5 = [f" / {percent(group, 'test/top5')}"] if "test/top5" in first["metrics"] else []
+    accuracy = "".join([percent(group), *top5])
+    return [name, f"{first['parameters']:,}", str(epochs), used, accuracy, " / ".join(told), seeds(group)]
