@@ -45,7 +45,7 @@ def test_top_5_beside_top_1() -> None:
     ours = run("vision/imagenet-b-p16", 0.75)
     ours["metrics"]["test/top5"] = 0.925
     table = image_table([ours], "imagenet")
-    assert "top-1 / top-5, %" in table
+    assert "top-1 (/ top-5), %" in table
     assert "| 75.0 / 92.5 | 80.2 / 94.9 |" in table and "| not run | 78.5 / 93.6 |" in table
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import imagenet_folder, plain_transform
+from helpers import imagenet_folder, imagenette_folder, plain_transform
 from PIL import Image
 
 from orchid.recipes import get_recipe
@@ -133,12 +133,38 @@ def test_what_is_wrong_is_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"n00000001/3\.png cannot be read"):
         for index in range(3):
             task(folder).train_batch(index, 6, "cpu")
+    with pytest.raises(ValueError, match=r"^\S+n00000001/3\.png cannot be read \(.*\)$"):
+        task(folder, workers=1).train_batch(0, 18, "cpu")
     (folder / "val" / "n00000002").rename(folder / "val" / "other")
     with pytest.raises(ValueError, match="train and val differ in their classes, such as 'n00000002'"):
         task(folder).files()
     (folder / "train" / "empty").mkdir()
     with pytest.raises(ValueError, match=r"train/empty has no images"):
         task(folder).files()
+
+
+def test_a_packed_imagenette_takes_the_same_path(tmp_path: Path) -> None:
+    own = task(imagenette_folder(tmp_path), mixup=0.0, cutmix=0.0)
+    images, labels, _, _ = own.train_batch(0, 20, "cpu")
+    assert images.shape == (20, 3, 16, 16)
+    assert sorted(labels.tolist()) == sorted(own.files()["train"].labels)
+    assert own.build_model().head.out_features == 10
+    assert set(own.evaluate(own.build_model(), "cpu")) == {"test/accuracy", "test/top5"}
+    recipe = get_recipe("vision/imagenette-files-p12").build()
+    assert isinstance(recipe.task, ImageFilesConfig) and recipe.task.image_size == 96
+
+
+@pytest.mark.parametrize("classes", [3, 40])
+def test_a_run_draws_and_classifies_a_users_images(tmp_path: Path, classes: int) -> None:
+    folder = imagenet_folder(tmp_path / "data", classes=classes, images=2)
+    own, out = task(folder), tmp_path / "out"
+    model = own.build_model().eval()
+    assert [path.name for path in own.draw(model, "cpu", out)] == ["predictions.png"]
+    found = own.own_images(folder / "val")
+    assert found.images.shape == (2 * classes, 3, 16, 16)
+    metrics = own.evaluate_own(model, "cpu", found, out)
+    assert 0 <= metrics["own/accuracy"] <= 1
+    assert len((out / "own_predictions.tsv").read_text().splitlines()) == 1 + 2 * classes
 
 
 def test_timms_pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

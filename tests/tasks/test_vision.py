@@ -1,5 +1,6 @@
 """Images: files, augmentation, splits, predictions."""
 
+import csv
 import io
 import os
 import pickle
@@ -162,6 +163,15 @@ class TestTask:
         assert (len(held), len(trained), len(held & trained)) == (30, 70, 0)
         assert "test" not in parts[0]
 
+    def test_evaluation_tells_accuracy_and_loss(self, tmp_path: Path) -> None:
+        task = ImageConfig(data=str(cifar_folder(tmp_path)), held_out="valid", valid_images=30).build(ViTConfig(), 0)
+        model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 32 * 32, 10))
+        images, labels = task.data("cpu")["valid"]
+        logits = model(task.prepared(images)).detach()
+        metrics = task.evaluate(model, "cpu")
+        assert metrics["valid/accuracy"] == pytest.approx((logits.argmax(-1) == labels).float().mean().item())
+        assert metrics["valid/loss"] == pytest.approx(F.cross_entropy(logits, labels).item(), rel=1e-5)
+
     def test_told_before_training(self) -> None:
         with pytest.raises(ValueError, match=r"task\.data=FOLDER"):
             ImageConfig().build(ViTConfig(), seed=0).data("cpu")
@@ -253,9 +263,18 @@ class TestOwnImages:
     def test_without_classes(self, tmp_path: Path) -> None:
         run, own = self.trained(tmp_path), tmp_path / "own"
         own.mkdir()
-        Image.new("L", (50, 30)).save(own / "grey.jpg")
+        (run / "own_predictions.png").write_bytes(b"of other images")
+        Image.new("L", (50, 30)).save(own / "a\ttab.jpg")
         assert CliRunner().invoke(app, ["eval", str(run), "--data", str(own), "--cpu"]).exit_code == 0
-        assert len((run / "own_predictions.tsv").read_text().splitlines()) == 2
+        with (run / "own_predictions.tsv").open(newline="") as file:
+            rows = list(csv.reader(file, delimiter="\t"))
+        assert rows[0] == ["file", "prediction"] and len(rows) == 2 and rows[1][0] == "own/a\ttab.jpg"
+        assert (run / "own_predictions.png").read_bytes().startswith(b"\x89PNG")
+
+    def test_folders_as_imagenet_names_them(self, tmp_path: Path) -> None:
+        (tmp_path / "n01440764").mkdir()
+        Image.new("RGB", (20, 20)).save(tmp_path / "n01440764" / "a.png")
+        assert read_folder(tmp_path, IMAGE_SETS["imagenette"].classes, 8).labels.tolist() == [0]
 
     def test_what_is_wrong_is_named(self, tmp_path: Path) -> None:
         classes = ("cat", "dog")

@@ -48,6 +48,7 @@ IMAGENETTE: dict[str, dict[str, Any]] = {
     "2d-p12": {"patch_size": 12, "mixer": "orchid-2d"},
     "vit-p12": {"patch_size": 12, "mixer": "attention", "blocks": 1},
 }
+FILES = "files-p12"  # Orchid's through ImageNet's pipeline
 
 
 # ImageNet-1k as in the paper: 300 epochs of 1,281,167 images.
@@ -99,6 +100,14 @@ def _imagenette(name: str, model: dict[str, Any]) -> Experiment:
     return Experiment(recipe=name, task=task, model=_model(model), train=train)
 
 
+def _imagenette_files(name: str, model: dict[str, Any]) -> Experiment:
+    """ImageNet's path, timm's pipeline, at Imagenette's size."""
+    experiment = _imagenette(name, model)
+    experiment.task = ImageFilesConfig(image_size=IMAGE_SETS["imagenette"].side)
+    experiment.train.graph = False
+    return experiment
+
+
 def _imagenet(name: str, model: dict[str, Any], paper: tuple[float, float]) -> Experiment:
     train = _training(IMAGENET_STEPS, 1024, 1e-3, IMAGENET_STEPS // 30, "cosine")
     train.graph, train.log_every, train.checkpoint_every = False, 50, IMAGENET_STEPS // 300
@@ -119,7 +128,8 @@ def _recipe(name: str, how: str, build: Callable[[], Experiment]) -> Recipe:
 
     model = build().model
     task = build().task
-    title = IMAGE_SETS[task.images].title if isinstance(task, ImageConfig) else "ImageNet-1k"
+    files = "Imagenette" if FILES in name else "ImageNet-1k"
+    title = IMAGE_SETS[task.images].title if isinstance(task, ImageConfig) else files
     patch = f"{model.patch_size} x {model.patch_size}"
     return Recipe(name, f"{title} in patches of {patch}, {model.mixer}, width {model.d_model}: {how}", build, tiny)
 
@@ -139,7 +149,11 @@ def _recipes() -> list[Recipe]:
     recipes.append(_recipe(name, f"{PAPER_EPOCHS} epochs at a constant rate, as in the paper", build))
     for key, model in IMAGENETTE.items():
         name = f"vision/imagenette-{key}"
-        recipes.append(_recipe(name, f"{IMAGENETTE_EPOCHS} epochs, cosine", partial(_imagenette, name, model)))
+        build = partial(_imagenette, name, model)
+        recipes.append(_recipe(name, f"{IMAGENETTE_EPOCHS} epochs, cosine", build))
+    name = f"vision/imagenette-{FILES}"
+    build = partial(_imagenette_files, name, IMAGENETTE["orchid-p12"])
+    recipes.append(_recipe(name, f"{IMAGENETTE_EPOCHS} epochs through ImageNet's pipeline", build))
     for key, (model, both) in IMAGENET.items():
         name = f"vision/imagenet-{key}"
         recipes.append(_recipe(name, "300 epochs as in the paper", partial(_imagenet, name, model, both)))

@@ -1,6 +1,8 @@
 """What an image classifier takes images for: a confusion matrix, samples, a table of files."""
 
+import csv
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -9,28 +11,53 @@ from orchid.files import atomic
 from orchid.tasks.image_folder import OwnImages
 
 SAMPLES = 24  # images shown, mistakes first
+MATRIX = 30  # classes that a confusion matrix has room for
+
+
+def keep_own(own: OwnImages, predicted: Tensor, classes: tuple[str, ...], folder: Path) -> dict[str, float]:
+    """Write a user's images' classes to FOLDER/own_predictions.tsv and .png; with labels, return the accuracy."""
+    write_predictions(own, predicted, classes, folder)
+    draw_predictions(own.images, own.labels, predicted, classes, folder, name="own_predictions.png")
+    return {} if own.labels is None else {"own/accuracy": (predicted == own.labels).float().mean().item()}
 
 
 def draw_predictions(
     images: Tensor,
-    labels: Tensor,
+    labels: Tensor | None,
     predicted: Tensor,
     classes: tuple[str, ...],
     folder: Path,
     *,
     name: str = "predictions.png",
 ) -> Path:
-    """Draw the confusion matrix, rows in percent, beside images (N, 3, H, W) uint8 with what they were taken for."""
+    """Draw images (N, 3, H, W) uint8 with what they were taken for; of few classes, a confusion matrix beside them."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
+    matrix = labels is not None and len(classes) <= MATRIX
+    figure = Figure(figsize=(15 if matrix else 9, 6), layout="constrained")
+    FigureCanvasAgg(figure)
+    right: Any = figure
+    if labels is not None and matrix:
+        left, right = figure.subfigures(1, 2, width_ratios=(1, 1.15))
+        _draw_matrix(left.subplots(), labels, predicted, classes)
+    elif labels is not None:
+        right.suptitle(_title(labels, predicted))
+    _draw_samples(right.subplots(4, SAMPLES // 4), images, labels, predicted, classes)
+    folder.mkdir(parents=True, exist_ok=True)
+    with atomic(folder / name) as temporary:
+        figure.savefig(temporary, dpi=100, format="png", metadata={"Software": None})
+    return folder / name
+
+
+def _title(labels: Tensor, predicted: Tensor) -> str:
+    return f"{100 * (labels == predicted).float().mean():.2f} % of {len(labels):,} images right"
+
+
+def _draw_matrix(axes: Any, labels: Tensor, predicted: Tensor, classes: tuple[str, ...]) -> None:
     count = len(classes)
     pairs = torch.bincount(labels * count + predicted, minlength=count * count).view(count, count)
     rows = 100 * pairs / pairs.sum(dim=1, keepdim=True).clamp(min=1)
-    figure = Figure(figsize=(15, 6), layout="constrained")
-    FigureCanvasAgg(figure)
-    left, right = figure.subfigures(1, 2, width_ratios=(1, 1.15))
-    axes = left.subplots()
     axes.imshow(rows.numpy(), cmap="Purples", vmin=0, vmax=100)
     for row in range(count):
         for column in range(count):
@@ -39,22 +66,21 @@ def draw_predictions(
                 axes.text(column, row, f"{rows[row, column]:.0f}", ha="center", va="center", color=shade, fontsize=8)
     axes.set_xticks(range(count), classes, rotation=45, ha="right")
     axes.set_yticks(range(count), classes)
-    accuracy = 100 * (labels == predicted).float().mean()
-    axes.set(
-        xlabel="taken for", ylabel="is", title=f"{accuracy:.2f} % of {len(labels):,} images right; rows in percent"
-    )
-    shown = _samples(labels, predicted)
-    for panel, number in zip(right.subplots(4, SAMPLES // 4).flat, shown.tolist(), strict=False):
-        own, other = classes[labels[number]], classes[predicted[number]]
+    axes.set(xlabel="taken for", ylabel="is", title=f"{_title(labels, predicted)}; rows in percent")
+
+
+def _draw_samples(
+    panels: Any, images: Tensor, labels: Tensor | None, predicted: Tensor, classes: tuple[str, ...]
+) -> None:
+    shown = _samples(predicted if labels is None else labels, predicted)
+    for panel, number in zip(panels.flat, shown.tolist(), strict=False):
         panel.imshow(images[number].permute(1, 2, 0).numpy(), interpolation="nearest")
-        wrong = labels[number] != predicted[number]
-        panel.set_title(f"{other}\n(is {own})" if wrong else own, fontsize=8, color="#b71c1c" if wrong else "#1b5e20")
-    for panel in right.axes:
+        taken, wrong = classes[predicted[number]], labels is not None and labels[number] != predicted[number]
+        told = f"{taken}\n(is {classes[labels[number]]})" if labels is not None and wrong else taken
+        colour = "black" if labels is None else "#b71c1c" if wrong else "#1b5e20"
+        panel.set_title(told, fontsize=8, color=colour)
+    for panel in panels.flat:
         panel.axis("off")
-    folder.mkdir(parents=True, exist_ok=True)
-    with atomic(folder / name) as temporary:
-        figure.savefig(temporary, dpi=100, format="png", metadata={"Software": None})
-    return folder / name
 
 
 def _samples(labels: Tensor, predicted: Tensor) -> Tensor:
@@ -67,12 +93,11 @@ def _samples(labels: Tensor, predicted: Tensor) -> Tensor:
 
 def write_predictions(own: OwnImages, predicted: Tensor, classes: tuple[str, ...], folder: Path) -> Path:
     """Write FOLDER/own_predictions.tsv: file, prediction, and the label where there is one."""
-    lines = ["file\tprediction" + ("" if own.labels is None else "\tlabel")]
-    for number, path in enumerate(own.files):
-        cells = [f"{path.parent.name}/{path.name}", classes[int(predicted[number])]]
-        if own.labels is not None:
-            cells.append(classes[int(own.labels[number])])
-        lines.append("\t".join(cells))
-    with atomic(folder / "own_predictions.tsv") as temporary:
-        temporary.write_text("\n".join(lines) + "\n")
+    labels = [] if own.labels is None else own.labels.tolist()
+    with atomic(folder / "own_predictions.tsv") as temporary, temporary.open("w", newline="") as file:
+        writer = csv.writer(file, delimiter="\t", lineterminator="\n")  # quotes names with tabs
+        writer.writerow(["file", "prediction", *(["label"] if labels else [])])
+        for number, path in enumerate(own.files):
+            told = [classes[labels[number]]] if labels else []
+            writer.writerow([f"{path.parent.name}/{path.name}", classes[int(predicted[number])], *told])
     return folder / "own_predictions.tsv"

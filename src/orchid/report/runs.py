@@ -21,12 +21,12 @@ def load_run(path: Path, *, cpu: bool = False) -> Engine:
 
 def evaluate_folder(engine: Engine, folder: Path) -> dict[str, float]:
     """Classify a user's own images with a trained model, into the run's folder; return the accuracy, if known."""
-    from orchid.tasks.image_folder import read_folder
+    from orchid.tasks.image_files import ImageFilesTask
     from orchid.tasks.vision import ImageTask
 
     task = engine.task
-    if not isinstance(task, ImageTask):
-        raise ValueError(f"--data takes a model of CIFAR-10 or Imagenette, not {engine.experiment.recipe}")
-    own = read_folder(folder, task.set.classes, task.set.side)
+    if not isinstance(task, ImageTask | ImageFilesTask):
+        raise ValueError(f"--data takes a model of images, not {engine.experiment.recipe}")
+    own = task.own_images(folder)
     with engine.accelerator.autocast():
         return task.evaluate_own(engine.model, engine.accelerator.device, own, engine.folder.path)

@@ -4,14 +4,14 @@ from dataclasses import asdict
 from typing import Any
 
 from orchid.recipes import get_recipe
-from orchid.recipes.vision import IMAGENET, IMAGENETTE, ROWS
+from orchid.recipes.vision import FILES, IMAGENET, IMAGENETTE, ROWS
 from orchid.report.markdown import Run, device, grouped, markdown_table, percent, seeds
 
 LETTER = "vision/cifar10-paper-s-p4"
 # What a set is called, its recipes in order, and the images of an epoch.
 SETS = {
     "cifar10": ("CIFAR-10", [f"vision/cifar10-{key}" for key in ROWS] + [LETTER], 50_000),
-    "imagenette": ("Imagenette", [f"vision/imagenette-{key}" for key in IMAGENETTE], 9469),
+    "imagenette": ("Imagenette", [f"vision/imagenette-{key}" for key in (*IMAGENETTE, FILES)], 9469),
     "imagenet": ("ImageNet-1k", [f"vision/imagenet-{key}" for key in IMAGENET], 1_281_167),
 }
 AUGMENTATION = ("margin", "erasing", "mixup", "cutmix")
@@ -42,7 +42,7 @@ def image_table(runs: list[Run], images: str, *, whole: bool = True) -> str:
         f"Test accuracy in percent, mean and range over seeds, on {device(found[0])}; the test set was evaluated once, "
         "at the end. Several runs shared the GPU: seconds in these files are not timings."
     )
-    measured = "accuracy, %" if images != "imagenet" else "top-1 / top-5, %"
+    measured = "accuracy, %" if images == "cifar10" else "top-1 (/ top-5), %"
     header = ["recipe", "parameters", "epochs", "augmentation", measured, "paper", "seeds"]
     return f"{caption}\n\n{markdown_table(header, lines)}"
 

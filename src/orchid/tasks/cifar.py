@@ -1,13 +1,13 @@
 """CIFAR-10 from a folder: the official binary or Python batches, or the same images packed losslessly into .npz."""
 
-import io
 import pickletools
 from pathlib import Path
-from zipfile import BadZipFile
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from orchid.tasks.pixels import check_labels, load_arrays, read_rgb, unreadable
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 PARTS = {"train": (1, 2, 3, 4, 5), "test": (0,)}
@@ -36,11 +36,12 @@ def _part(folder: Path, split: str, number: int) -> tuple[Tensor, Tensor]:
     for name, read in readers.items():
         if (folder / name).is_file():
             images, labels = read(folder / name)
-            if labels.size != len(images) or labels.max(initial=0) >= len(CLASSES):
-                raise ValueError(f"{folder / name}: its labels do not fit its {len(images)} images")
+            check_labels(folder / name, labels, len(images), len(CLASSES))
             pixels = torch.from_numpy(images).permute(0, 3, 1, 2).contiguous()
             return pixels, torch.from_numpy(labels.astype(np.int64))
-    raise ValueError(f"{folder} has none of {', '.join(readers)}")
+    inside = next((path for path in sorted(folder.glob("cifar-10-batches-*")) if path.is_dir()), None)
+    hint = f"; did you mean {inside}?" if inside else ""
+    raise ValueError(f"{folder} has none of {', '.join(readers)}{hint}")
 
 
 def _read_binary(path: Path) -> tuple[np.ndarray, np.ndarray]:
@@ -75,7 +76,7 @@ def _read_python(path: Path) -> tuple[np.ndarray, np.ndarray]:
             raise ValueError("not a dictionary of rows of pixels and of labels")
         return _planes(np.frombuffer(pixels, np.uint8)), np.array(labels, np.int64)
     except (OSError, ValueError) as error:
-        raise ValueError(f"{path} cannot be read ({error})") from None
+        raise unreadable(path, error) from None
 
 
 def _planes(rows: np.ndarray) -> np.ndarray:
@@ -85,12 +86,9 @@ def _planes(rows: np.ndarray) -> np.ndarray:
 
 def _read_packed(path: Path) -> tuple[np.ndarray, np.ndarray]:
     """Read strips of images, 32 pixels high, compressed without loss, and their labels."""
-    from PIL import Image
-
-    try:
-        with np.load(path, allow_pickle=False) as data:
-            names = sorted(name for name in data.files if name.startswith("strip_"))
-            strips = [np.asarray(Image.open(io.BytesIO(data[name].tobytes())).convert("RGB")) for name in names]
-            return np.concatenate([strip.reshape(-1, SIDE, SIDE, 3) for strip in strips]), data["labels"]
-    except (OSError, ValueError, KeyError, BadZipFile) as error:
-        raise ValueError(f"{path} cannot be read ({error})") from None
+    arrays = load_arrays(path, ("strip_", "labels"))
+    labels = arrays.pop("labels")
+    strips = [np.asarray(read_rgb(strip.tobytes(), f"{path}: {name}")) for name, strip in arrays.items()]
+    if any(strip.size % (3 * SIDE * SIDE) for strip in strips):
+        raise ValueError(f"{path}: its strips are no whole numbers of images of {SIDE} x {SIDE}")
+    return np.concatenate([strip.reshape(-1, SIDE, SIDE, 3) for strip in strips]), labels

@@ -7,7 +7,7 @@ had not stopped.
 
 import random
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,12 +19,14 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from orchid.ops.checks import check_at_least, check_fraction, check_positive_or_zero, check_share
-from orchid.tasks.augment import mixed, mixed_cross_entropy
-from orchid.tasks.image_folder import SUFFIXES
-from orchid.tasks.imagenette import DEVIATION, MEAN
+from orchid.tasks.augment import mixed, mixed_cross_entropy, normalised
+from orchid.tasks.image_folder import SUFFIXES, OwnImages, middle, read_folder
+from orchid.tasks.imagenette import DEVIATION, MEAN, Packed
+from orchid.tasks.pixels import read_rgb
 from orchid.tasks.seeds import EpochOrder, generator_seed
 from orchid.tasks.vision import ViTConfig
 
+DRAWN = 512  # images that a picture of predictions is drawn from
 HELD_OUT = ("val", "validation", "test")  # folders of what is evaluated, the first that is there
 Item = tuple[int, int]  # an image's number, and the seed of its augmentation
 
@@ -36,6 +38,10 @@ class Files:
     classes: tuple[str, ...]
     paths: list[str]
     labels: list[int]
+
+    def image(self, number: int) -> Any:
+        """Return one of them, PIL's RGB."""
+        return read_rgb(Path(self.paths[number]), self.paths[number])
 
 
 def list_files(folder: Path) -> Files:
@@ -59,20 +65,13 @@ def list_files(folder: Path) -> Files:
 class Decoded(Dataset[tuple[Tensor, int]]):
     """Images as tensors (3, size, size); an item is a number and the seed of all that is drawn for it."""
 
-    def __init__(self, files: Files, transform: Callable[[Any], Tensor]) -> None:
+    def __init__(self, files: Files | Packed, transform: Callable[[Any], Tensor]) -> None:
         self.files, self.transform = files, transform
 
     def __getitem__(self, item: Item) -> tuple[Tensor, int]:
         """Decode and augment; a file that cannot be read is named."""
-        from PIL import Image
-
         number, seed = item
-        path = self.files.paths[number]
-        try:
-            with Image.open(path) as file:
-                image = file.convert("RGB")
-        except (OSError, ValueError) as error:
-            raise ValueError(f"{path} cannot be read ({error})") from None
+        image = self.files.image(number)
         with _seeded(seed):
             return self.transform(image), self.files.labels[number]
 
@@ -108,15 +107,18 @@ class ImageFilesTask:
         if not config.crop:
             raise ValueError("task.crop=0 leaves nothing of an image")
         self.config, self.model, self.seed = config, model, seed
-        self._files: dict[str, Files] | None = None
+        self._files: dict[str, Files] | dict[str, Packed] | None = None
         self._stream: tuple[int, Iterator[tuple[Tensor, Tensor]]] | None = None
 
-    def files(self) -> dict[str, Files]:
-        """Return what to train on and what to evaluate on; listed once."""
+    def files(self) -> dict[str, Files] | dict[str, Packed]:
+        """Return what to train on and what to evaluate on: files, listed once, or a packed Imagenette."""
         if self._files is None:
             if not self.config.data:
                 raise ValueError("--set task.data=FOLDER must name a folder with train/CLASS/image and val/CLASS/image")
             folder = Path(self.config.data)
+            if (folder / "train.npz").is_file():
+                self._files = {split: Packed.read(folder, split) for split in ("train", "test")}
+                return self._files
             held = next((folder / name for name in HELD_OUT if (folder / name).is_dir()), folder / "val")
             self._files = {"train": list_files(folder / "train"), "test": list_files(held)}
             train, test = (self._files[name].classes for name in ("train", "test"))
@@ -147,7 +149,7 @@ class ImageFilesTask:
 
     def _batches(self, first: int, size: int, rank: int, ranks: int) -> Iterator[tuple[Tensor, Tensor]]:
         files = self.files()["train"]
-        order = EpochOrder(len(files.paths), self.seed)
+        order = EpochOrder(len(files.labels), self.seed)
 
         def items() -> Iterator[list[Item]]:
             index = first
@@ -157,7 +159,7 @@ class ImageFilesTask:
                 yield [(numbers[place], _item_seed(self.seed, index * size + place)) for place in places]
                 index += 1
 
-        return iter(self._loader(Decoded(files, training_transform(self.config)), items()))
+        return _plain_errors(self._loader(Decoded(files, training_transform(self.config)), items()))
 
     def _loader(self, data: Decoded, batches: Any) -> DataLoader[tuple[Tensor, int]]:
         workers = self.config.workers
@@ -183,14 +185,14 @@ class ImageFilesTask:
         files = self.files()["test"]
         parallel = torch.distributed.is_available() and torch.distributed.is_initialized()
         rank, ranks = (torch.distributed.get_rank(), torch.distributed.get_world_size()) if parallel else (0, 1)
-        count, size = len(files.paths), self.config.evaluated
+        count, size = len(files.labels), self.config.evaluated
         # Every process runs as many batches, of as many images: sharded models gather in each. Repeats do not count.
         places = torch.arange(-(-count // ranks)) * ranks + rank
         counted = (places < count).split(size)
         batches = [[(place, 0) for place in part.tolist()] for part in (places % count).split(size)]
         right = torch.zeros(2, dtype=torch.int64, device=device)
         loader = self._loader(Decoded(files, evaluation_transform(self.config)), batches)
-        for (images, labels), counts in zip(loader, counted, strict=True):
+        for (images, labels), counts in zip(_plain_errors(loader), counted, strict=True):
             best = model(images.to(device)).topk(min(5, len(files.classes)), dim=-1).indices
             hits = (best == labels.to(device)[:, None]) & counts.to(device)[:, None]
             right += torch.stack((hits[:, 0].sum(), hits.sum()))
@@ -199,10 +201,45 @@ class ImageFilesTask:
         first, five = (right / count).tolist()
         return {"test/accuracy": first, "test/top5": five}
 
+    @torch.no_grad()
+    def predictions(self, model: nn.Module, images: Tensor, device: Any) -> Tensor:
+        """Return the classes of images (N, 3, size, size) uint8: (N,), on the CPU."""
+        parts = (normalised(part.to(device), MEAN, DEVIATION) for part in images.split(self.config.evaluated))
+        return torch.cat([model(part).argmax(dim=-1).cpu() for part in parts])
+
+    def draw(self, model: nn.Module, device: Any, folder: Path) -> list[Path]:
+        """Draw some images of what is evaluated with what they were taken for; of few classes a confusion matrix."""
+        from orchid.report.predictions import draw_predictions
+
+        files = self.files()["test"]
+        numbers = torch.linspace(0, len(files.labels) - 1, min(DRAWN, len(files.labels))).long().unique().tolist()
+        images = torch.stack([middle(files.image(number), self.config.image_size) for number in numbers])
+        labels = torch.tensor(files.labels)[numbers]
+        predicted = self.predictions(model, images, device)
+        return [draw_predictions(images, labels, predicted, files.classes, folder)]
+
+    def own_images(self, folder: Path) -> OwnImages:
+        """Read a user's images."""
+        return read_folder(folder, self.files()["train"].classes, self.config.image_size)
+
+    def evaluate_own(self, model: nn.Module, device: Any, own: OwnImages, folder: Path) -> dict[str, float]:
+        """Classify a user's images: see ``report.predictions.keep_own``."""
+        from orchid.report.predictions import keep_own
+
+        return keep_own(own, self.predictions(model, own.images, device), self.files()["train"].classes, folder)
+
 
 def _item_seed(seed: int, place: int) -> int:
     """Return the seed of one image of one batch: fields of a number that a CPU's generator tells apart."""
     return (seed * 0x9E3779B1 + place * 0x85EBCA77) % 2**32
+
+
+def _plain_errors(batches: Iterable[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield batches; what a worker found wrong is an error of one line, without the worker's traceback."""
+    try:
+        yield from batches
+    except ValueError as error:
+        raise ValueError(str(error).rpartition("ValueError: ")[2].strip()) from None
 
 
 def _outlive_interrupts(worker: int) -> None:

@@ -2,12 +2,15 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from orchid.ops.checks import did_you_mean
+from orchid.tasks.imagenette import FOLDERS
+from orchid.tasks.pixels import read_rgb
 
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
 
@@ -30,7 +33,7 @@ def read_folder(folder: Path, classes: tuple[str, ...], side: int) -> OwnImages:
     labels: list[int] = []
     for own in sorted(path for path in folder.iterdir() if path.is_dir()):
         found = _images(own)
-        name = own.name.lower().replace(" ", "_")
+        name = FOLDERS.get(own.name, own.name).lower().replace(" ", "_")
         if found and name not in known:
             raise ValueError(f"{own}: the model knows no class {own.name!r}{did_you_mean(own.name, list(classes))}")
         files += found
@@ -40,7 +43,7 @@ def read_folder(folder: Path, classes: tuple[str, ...], side: int) -> OwnImages:
         raise ValueError(f"{folder} has images in folders of classes and others beside them, such as {loose[0].name}")
     if not files and not loose:
         raise ValueError(f"{folder} has no images ({', '.join(SUFFIXES)})")
-    pixels = torch.stack([_read(path, side) for path in files or loose])
+    pixels = torch.stack([middle(read_rgb(path, str(path)), side) for path in files or loose])
     return OwnImages(pixels, files or loose, torch.tensor(labels) if files else None)
 
 
@@ -48,14 +51,10 @@ def _images(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.is_file() and path.suffix.lower() in SUFFIXES)
 
 
-def _read(path: Path, side: int) -> Tensor:
-    from PIL import Image, ImageOps
+def middle(image: Any, side: int) -> Tensor:
+    """Return the middle (3, side, side) uint8 of a picture, PIL's RGB, its shorter side resized."""
+    from PIL import Image
 
-    try:
-        with Image.open(path) as file:
-            image = ImageOps.exif_transpose(file).convert("RGB")  # cameras store how they were held
-    except (OSError, ValueError, Image.DecompressionBombError) as error:
-        raise ValueError(f"{path} cannot be read ({error})") from None
     scale = side / min(image.size)
     width, height = (max(side, round(size * scale)) for size in image.size)
     image = image.resize((width, height), Image.Resampling.BICUBIC)

@@ -1,12 +1,14 @@
 """Imagenette from a folder: ten classes of ImageNet, every image compressed by itself inside train.npz and val.npz."""
 
-import io
+from dataclasses import dataclass
 from pathlib import Path
-from zipfile import BadZipFile
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from orchid.tasks.pixels import check_labels, load_arrays, read_rgb
 
 CLASSES = (
     "tench",
@@ -20,29 +22,58 @@ CLASSES = (
     "golf ball",
     "parachute",
 )
+# What ImageNet's folders call them.
+FOLDERS = {
+    "n01440764": CLASSES[0],
+    "n02102040": CLASSES[1],
+    "n02979186": CLASSES[2],
+    "n03000684": CLASSES[3],
+    "n03028079": CLASSES[4],
+    "n03394916": CLASSES[5],
+    "n03417042": CLASSES[6],
+    "n03425413": CLASSES[7],
+    "n03445777": CLASSES[8],
+    "n03888257": CLASSES[9],
+}
 SIDE = 96
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, by colour
 
 
 def load_imagenette(folder: Path, split: str) -> tuple[Tensor, Tensor]:
     """Return the images (N, 3, 96, 96) uint8 and labels (N,) int64 of "train" or "test" (its validation set)."""
-    from PIL import Image
+    packed = Packed.read(folder, split)
+    images = np.empty((len(packed.labels), SIDE, SIDE, 3), np.uint8)
+    for number in range(len(packed.labels)):
+        image = packed.image(number)
+        if image.size != (SIDE, SIDE):
+            size = " x ".join(map(str, image.size))
+            raise ValueError(f"{packed.path}: image {number} has {size} pixels; expected {SIDE} x {SIDE}")
+        images[number] = np.asarray(image)
+    return torch.from_numpy(images).permute(0, 3, 1, 2).contiguous(), torch.tensor(packed.labels)
 
-    path = folder / ("train.npz" if split == "train" else "val.npz")
-    if not path.is_file():
-        raise ValueError(f"{folder} has no {path.name}: it is not a folder with Imagenette")
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            data, offsets, labels = file["data"], file["offsets"].astype(np.int64), file["labels"].astype(np.int64)
-    except (OSError, ValueError, KeyError, BadZipFile) as error:
-        raise ValueError(f"{path} cannot be read ({error})") from None
-    if labels.size != offsets.size - 1 or labels.max(initial=0) >= len(CLASSES):
-        raise ValueError(f"{path}: its labels do not fit its {offsets.size - 1} images")
-    images = np.empty((labels.size, SIDE, SIDE, 3), np.uint8)
-    for number in range(labels.size):
-        try:
-            with Image.open(io.BytesIO(data[offsets[number] : offsets[number + 1]].tobytes())) as image:
-                images[number] = np.asarray(image.convert("RGB"))
-        except (OSError, ValueError) as error:
-            raise ValueError(f"{path}: image {number} cannot be read ({error})") from None
-    return torch.from_numpy(images).permute(0, 3, 1, 2).contiguous(), torch.from_numpy(labels)
+
+@dataclass(frozen=True)
+class Packed:
+    """Compressed images one after another: image i is bytes offsets[i] ... offsets[i + 1] of data."""
+
+    path: Path
+    classes: tuple[str, ...]
+    labels: list[int]
+    data: np.ndarray
+    offsets: np.ndarray
+
+    @classmethod
+    def read(cls, folder: Path, split: str) -> "Packed":
+        """Return the images of "train" or "test", still compressed."""
+        path = folder / ("train.npz" if split == "train" else "val.npz")
+        if not path.is_file():
+            raise ValueError(f"{folder} has no {path.name}: it is not a folder with Imagenette")
+        arrays = load_arrays(path, ("data", "offsets", "labels"))
+        check_labels(path, arrays["labels"], arrays["offsets"].size - 1, len(CLASSES))
+        labels: list[int] = arrays["labels"].astype(np.int64).tolist()
+        return cls(path, CLASSES, labels, arrays["data"], arrays["offsets"].astype(np.int64))
+
+    def image(self, number: int) -> Any:
+        """Return one of them, PIL's RGB."""
+        part = self.data[self.offsets[number] : self.offsets[number + 1]]
+        return read_rgb(part.tobytes(), f"{self.path}: image {number}")

@@ -12,7 +12,7 @@ from orchid.models.vit import OrchidViT
 from orchid.ops.checks import check_at_least, check_choice, check_fraction, check_positive_or_zero, check_share
 from orchid.tasks import cifar, imagenette
 from orchid.tasks.augment import cropped_and_flipped, erased, mixed, mixed_cross_entropy, normalised
-from orchid.tasks.image_folder import OwnImages
+from orchid.tasks.image_folder import OwnImages, read_folder
 from orchid.tasks.seeds import EpochOrder, generator_seed
 
 HELD_OUT = ("test", "valid")
@@ -113,11 +113,18 @@ class ImageTask:
         """Return the classes of images (N, 3, side, side) uint8: (N,)."""
         return torch.cat([model(self.prepared(part)).argmax(dim=-1) for part in images.split(EVALUATED)])
 
+    @torch.no_grad()
     def evaluate(self, model: nn.Module, device: Any) -> dict[str, float]:
-        """Return the accuracy on what is held out."""
-        images, labels = self.data(device)[self.config.held_out]
-        right = (self.predictions(model, images) == labels).sum()
-        return {f"{self.config.held_out}/accuracy": right.item() / len(images)}
+        """Return accuracy and loss on what is held out."""
+        held = self.config.held_out
+        images, labels = self.data(device)[held]
+        totals = torch.zeros(2, dtype=torch.float64, device=labels.device)
+        for part, own in zip(images.split(EVALUATED), labels.split(EVALUATED), strict=True):
+            logits = model(self.prepared(part)).float()
+            loss = nn.functional.cross_entropy(logits, own, reduction="sum")
+            totals += torch.stack(((logits.argmax(dim=-1) == own).sum().double(), loss.double()))
+        right, loss = (totals / len(images)).tolist()
+        return {f"{held}/accuracy": right, f"{held}/loss": loss}
 
     def draw(self, model: nn.Module, device: Any, folder: Path) -> list[Path]:
         """Draw the confusion matrix of what is held out, and some images with what they were taken for."""
@@ -127,16 +134,15 @@ class ImageTask:
         predicted = self.predictions(model, images)
         return [draw_predictions(images.cpu(), labels.cpu(), predicted.cpu(), self.set.classes, folder)]
 
-    def evaluate_own(self, model: nn.Module, device: Any, own: OwnImages, folder: Path) -> dict[str, float]:
-        """Classify a user's images into FOLDER/own_predictions.tsv; with labels also draw, and return the accuracy."""
-        from orchid.report.predictions import draw_predictions, write_predictions
+    def own_images(self, folder: Path) -> OwnImages:
+        """Read a user's images."""
+        return read_folder(folder, self.set.classes, self.set.side)
 
-        predicted = self.predictions(model, own.images.to(device)).cpu()
-        write_predictions(own, predicted, self.set.classes, folder)
-        if own.labels is None:
-            return {}
-        draw_predictions(own.images, own.labels, predicted, self.set.classes, folder, name="own_predictions.png")
-        return {"own/accuracy": (predicted == own.labels).float().mean().item()}
+    def evaluate_own(self, model: nn.Module, device: Any, own: OwnImages, folder: Path) -> dict[str, float]:
+        """Classify a user's images: see ``report.predictions.keep_own``."""
+        from orchid.report.predictions import keep_own
+
+        return keep_own(own, self.predictions(model, own.images.to(device)).cpu(), self.set.classes, folder)
 
 
 @dataclass(kw_only=True)
