@@ -289,7 +289,7 @@ def glue(
     tiny: Tiny = False,
 ) -> None:
     """Fine-tune a pre-trained model on GLUE; the same command again skips what is done."""
-    from orchid.report.glue import glue_experiments, glue_table, run_glue
+    from orchid.report.glue import glue_experiments, glue_table, remarks, run_glue
     from orchid.tasks.glue_data import GLUE
     from orchid.train.grid import parse_numbers
 
@@ -298,6 +298,9 @@ def glue(
         planned = glue_experiments(
             start, data, out, names, parse_numbers("--seeds", seeds, int), large=large, tiny=tiny, pooling=pooling
         )
+        for experiment, folder in planned:
+            for remark in remarks(experiment, folder):
+                console.print(f"{experiment.task.name}, seed {experiment.seed}: {remark}", markup=False)
         stopped = run_glue(planned, cpu=cpu)
         glue_table(planned, out, console)
     if stopped is not None:

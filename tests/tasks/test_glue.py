@@ -16,6 +16,7 @@ from sklearn.metrics import f1_score, matthews_corrcoef
 from orchid.cli import app
 from orchid.tasks.glue import GlueConfig, StartConfig, steps_for
 from orchid.tasks.glue_data import GLUE, find_file, find_files, read_examples, score
+from orchid.train.run_folder import RunFolder
 
 
 class TestFiles:
@@ -147,3 +148,76 @@ def test_bad_input_before_any_training(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
     missing = CliRunner().invoke(app, ["glue", str(data), *command[2:]])
     assert "is not a pre-trained model" in missing.output
+
+
+class TestWhatIsThere:
+    """A folder of runs is one model's, with one set of settings."""
+
+    @pytest.fixture
+    def folders(self, tmp_path: Path) -> tuple[Path, Path, Path]:
+        data, start = glue_folder(tmp_path)
+        return start, data, tmp_path / "out"
+
+    def test_another_models_runs_are_not_taken(self, folders: tuple[Path, Path, Path]) -> None:
+        start, data, out = folders
+        assert CliRunner().invoke(app, glue_command(*folders, "CoLA", "--tiny")).exit_code == 0
+        other = shutil.copytree(start, start.parent / "other")
+        for command, setting in (
+            (glue_command(other, data, out, "SST-2,CoLA", "--tiny"), "model.start"),
+            (glue_command(start, data, out, "SST-2,CoLA", "--tiny", "--pooling", "mean"), "task.pooling"),
+            (glue_command(start, data, out, "SST-2,CoLA", "--tiny", "--large"), "recipe 'bert/glue-cola'"),
+        ):
+            result = CliRunner().invoke(app, command)
+            assert result.exit_code == 2 and setting in result.output, result.output
+            assert not (out / "SST-2").exists(), "before anything is trained"
+
+    def test_starts_from_an_earlier_mnli(self, folders: tuple[Path, Path, Path]) -> None:
+        start, data, out = folders
+        first = CliRunner().invoke(app, glue_command(*folders, "MNLI", "--tiny"))
+        assert first.exit_code == 0 and "one development file" in first.output, first.output
+        result = CliRunner().invoke(app, glue_command(*folders, "RTE", "--tiny"))
+        assert result.exit_code == 0 and "not from MNLI" not in result.output, result.output
+        model = str(out / "MNLI" / "seed-0" / "model")
+        assert RunFolder(out / "RTE" / "seed-0").read_config()["model"]["start"] == model
+        other = shutil.copytree(start, start.parent / "other")
+        result = CliRunner().invoke(app, glue_command(other, data, out, "MRPC", "--tiny"))
+        assert result.exit_code == 2 and "was fine-tuned with model.start" in result.output, result.output
+
+    def test_without_mnli_the_table_says_so(self, folders: tuple[Path, Path, Path]) -> None:
+        result = CliRunner().invoke(app, glue_command(*folders, "RTE", "--tiny"))
+        assert result.exit_code == 0 and result.output.count("not from MNLI") == 2, result.output
+
+    def test_one_process(self, folders: tuple[Path, Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("WORLD_SIZE", "2")
+        result = CliRunner().invoke(app, glue_command(*folders, "RTE", "--tiny"))
+        assert result.exit_code == 2 and "in one process" in result.output
+
+
+class TestStart:
+    """What the pre-trained model and its tokenizer have to be, told before any training."""
+
+    def refused(self, tmp_path: Path, start: Path, data: Path, *extra: str) -> str:
+        result = CliRunner().invoke(app, glue_command(start, data, tmp_path / "out", "RTE", *extra))
+        assert result.exit_code == 2 and not (tmp_path / "out").exists(), result.output
+        return result.output
+
+    def test_a_tokenizer_that_is_not_the_models(self, tmp_path: Path) -> None:
+        data, start = glue_folder(tmp_path)
+        path = start / "tokenizer.json"
+        own = path.read_text()
+        path.write_text(own.replace('"small": 19', '"small": 19,\n"huge": 20'))
+        assert path.read_text() != own
+        assert "tokenizer.json has ids up to 20" in self.refused(tmp_path, start, data, "--tiny")
+        path.write_text(own[: len(own) // 2])
+        assert "tokenizer.json cannot be read" in self.refused(tmp_path, start, data, "--tiny")
+
+    def test_a_model_too_short(self, tmp_path: Path) -> None:
+        data, start = glue_folder(tmp_path)
+        assert "takes 16 tokens (max_position_embeddings), fewer than task.length=128" in self.refused(
+            tmp_path, start, data
+        )
+
+    def test_the_tokenizer_knows_the_length(self, tmp_path: Path) -> None:
+        data, start = glue_folder(tmp_path)
+        task = GlueConfig(name="RTE", data=str(data), length=12).build(StartConfig(start=str(start)), seed=0)
+        assert task.tokenizer.model_max_length == 16

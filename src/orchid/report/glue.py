@@ -1,5 +1,6 @@
 """The GLUE table of one pre-trained model: every task, several seeds, what is done skipped."""
 
+import os
 import statistics
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from orchid.recipes import get_recipe
 from orchid.recipes.bert import glue_training
 from orchid.tasks.glue import GlueTask
 from orchid.tasks.glue_data import GLUE, find_files, read_examples
+from orchid.tasks.tokenizer import start_tokenizer
 from orchid.train.config import Experiment
 from orchid.train.engine import Engine, Outcome
 from orchid.train.run_folder import RunFolder
@@ -32,7 +34,12 @@ def glue_experiments(
     tiny: bool,
     pooling: str = "",
 ) -> list[tuple[Experiment, Path]]:
-    """Return experiments and run folders, MNLI before the tasks that start from it; all data is read once before."""
+    """Return experiments and run folders, MNLI before the tasks that start from it.
+
+    All data and the tokenizer are read once before, and what the folders hold already is compared: other settings are
+    an error. Tasks that start from MNLI take the model of this call, or of an earlier one under ``out``, or else
+    ``start`` itself.
+    """
     if not (start / "config.json").is_file():
         raise ValueError(f"{start} is not a pre-trained model: it has no config.json (`orchid export` writes one)")
     names = [name for name in (FIRST, *GLUE) if name in {check_choice("--tasks", name, GLUE) for name in names}]
@@ -48,15 +55,59 @@ def glue_experiments(
             experiment = recipe.tiny() if tiny else recipe.build()
             if not tiny:
                 experiment.train = glue_training(spec, examples, large=large)
-            begin = out / FIRST / f"seed-{seed}" / MODEL if spec.from_mnli and FIRST in names else start
-            experiment.seed, experiment.task.data, experiment.model.start = seed, str(data), str(begin)
+            experiment.seed, experiment.task.data, experiment.model.start = seed, str(data), str(start)
             experiment.task.pooling = pooling
-            planned.append((experiment, out / name / f"seed-{seed}"))
+            folder = out / name / f"seed-{seed}"
+            if spec.from_mnli and (FIRST in names or _mnli_is_there(experiment, folder)):
+                experiment.model.start = str(mnli_model(folder))
+            planned.append((experiment, folder))
+    start_tokenizer(start, max(experiment.task.length for experiment, _ in planned))
+    for experiment, folder in planned:
+        if RunFolder(folder).config.is_file():
+            RunFolder(folder).check(experiment.to_dict())
     return planned
+
+
+def mnli_model(folder: Path) -> Path:
+    """Return the model fine-tuned on MNLI beside a run's folder, with the same seed."""
+    return folder.parent.parent / FIRST / folder.name / MODEL
+
+
+def _mnli_is_there(experiment: Experiment, folder: Path) -> bool:
+    """Return whether an earlier call has fine-tuned the same model on MNLI; another's, or otherwise, is an error."""
+    model = mnli_model(folder)
+    if not model.is_dir():
+        return False
+    stored = RunFolder(model.parent).read_config()
+    wanted = {
+        "model.start": (stored["model"].get("start"), experiment.model.start),
+        "task.pooling": (stored["task"].get("pooling", ""), experiment.task.pooling),
+        "task.length": (stored["task"].get("length"), experiment.task.length),
+    }
+    for name, (theirs, ours) in wanted.items():
+        if theirs != ours:
+            raise ValueError(
+                f"{model.parent} was fine-tuned with {name}={theirs!r}, not {ours!r}: {experiment.task.name} cannot "
+                "start from it; choose another --out"
+            )
+    return True
+
+
+def remarks(experiment: Experiment, folder: Path) -> list[str]:
+    """Return what sets a run apart from the paper's, beside its start: what a table of scores has to say."""
+    spec = GLUE[experiment.task.name]
+    found = []
+    if spec.from_mnli and experiment.model.start != str(mnli_model(folder)):
+        found.append(f"not from {FIRST}")
+    if spec.name == FIRST and len(find_files(Path(experiment.task.data), spec)[1]) == 1:
+        found.append("one development file; the paper's is the mean of two")
+    return found
 
 
 def run_glue(planned: list[tuple[Experiment, Path]], *, cpu: bool) -> Outcome | None:
     """Run what is not done; return the outcome of a run that was asked to stop, or None."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise ValueError("orchid glue runs in one process, not under torchrun: its runs take minutes on one device")
     for experiment, folder in planned:
         if (folder / MODEL).is_dir():  # the last thing that appears
             continue
@@ -77,19 +128,22 @@ def run_glue(planned: list[tuple[Experiment, Path]], *, cpu: bool) -> Outcome | 
 def glue_table(planned: list[tuple[Experiment, Path]], out: Path, console: Console) -> None:
     """Print every task's metric, mean and range over the seeds, and the average; keep it as OUT/glue.json."""
     scores: dict[str, list[float]] = {}
+    said: dict[str, list[str]] = {}
     for experiment, folder in planned:
         result = RunFolder(folder).read_result()
         if result is not None:
             metric = f"dev/{GLUE[experiment.task.name].metric}"
             scores.setdefault(experiment.task.name, []).append(result["metrics"][metric])
-    table = Table("task", "metric", "mean", "range", "seeds", "paper, 77M", box=None, padding=(0, 2, 0, 0))
+            said.setdefault(experiment.task.name, []).extend(remarks(experiment, folder))
+    notes = {name: ", ".join(dict.fromkeys(lines)) for name, lines in said.items()}
+    table = Table("task", "metric", "mean", "range", "seeds", "paper, 77M", "", box=None, padding=(0, 2, 0, 0))
     for name, values in scores.items():
         spec = GLUE[name]
         spread = f"{100 * min(values):.1f} to {100 * max(values):.1f}"
         mean = f"{100 * statistics.mean(values):.1f}"
-        table.add_row(name, spec.metric, mean, spread, str(len(values)), f"{100 * spec.paper:.1f}")
+        table.add_row(name, spec.metric, mean, spread, str(len(values)), f"{100 * spec.paper:.1f}", notes[name])
     console.print(table)
     means = {name: statistics.mean(values) for name, values in scores.items()}
     if means:
         console.print(f"average of {len(means)} tasks: {100 * statistics.mean(means.values()):.1f}")
-        write_json(out / "glue.json", {"scores": scores, "means": means})
+        write_json(out / "glue.json", {"scores": scores, "means": means, "notes": notes})

@@ -13,6 +13,7 @@ from orchid.files import atomic
 from orchid.ops.checks import check_choice
 from orchid.tasks.glue_data import GLUE, Example, find_files, read_examples, score
 from orchid.tasks.seeds import EpochOrder
+from orchid.tasks.tokenizer import start_tokenizer
 
 EVALUATED = 128  # examples evaluated together
 
@@ -44,8 +45,6 @@ class GlueTask:
     """Fine-tunes a pre-trained model; a batch is a pure function of its step."""
 
     def __init__(self, config: "GlueConfig", start: str, seed: int) -> None:
-        from transformers import AutoTokenizer
-
         from orchid.models.bert.configuration import POOLINGS
 
         self.spec = GLUE[check_choice("task.name", config.name, GLUE)]
@@ -54,7 +53,7 @@ class GlueTask:
         self.start = start
         self.pooling = check_choice("task.pooling", config.pooling or self.spec.pooling, POOLINGS)
         train, dev = find_files(Path(config.data), self.spec)
-        tokenizer = self.tokenizer = AutoTokenizer.from_pretrained(start)
+        tokenizer = self.tokenizer = start_tokenizer(Path(start), config.length)
         self.train = encode(read_examples(train, self.spec), tokenizer, config.length)
         self.dev = {
             path.name.split(".")[0]: encode(read_examples(path, self.spec), tokenizer, config.length) for path in dev

@@ -1,0 +1,48 @@
+"""The tokenizer of a pre-trained model: reading it from a folder, and whether the model can take what it gives."""
+
+from pathlib import Path
+from typing import Any
+
+TOKENIZER = "tokenizer.json"
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """Return the tokenizer in a folder; a folder without one, or a file that cannot be read, is an error."""
+    from transformers import AutoTokenizer
+
+    if not folder.is_dir():
+        raise ValueError(f"{folder} is not a folder with a tokenizer")
+    try:
+        return AutoTokenizer.from_pretrained(folder)
+    except Exception as error:  # `tokenizers` raises nothing narrower
+        path = folder / TOKENIZER
+        reason = str(error).strip().split("\n")[0]
+        what = "cannot be read" if path.is_file() else "does not exist, and no other tokenizer is there"
+        raise ValueError(f"{path} {what} ({reason})") from None
+
+
+def fit_tokenizer(tokenizer: Any, folder: Path, config: Any) -> Any:
+    """Return a folder's tokenizer with the length of a model's configuration; ids the model lacks are an error."""
+    largest = max(tokenizer.get_vocab().values(), default=-1)
+    if largest >= config.vocab_size:
+        raise ValueError(
+            f"{folder / TOKENIZER} has ids up to {largest} and the model's vocab_size is {config.vocab_size}: "
+            "it is not this model's tokenizer"
+        )
+    tokenizer.model_max_length = config.max_position_embeddings
+    return tokenizer
+
+
+def start_tokenizer(start: Path, length: int) -> Any:
+    """Return the tokenizer beside a pre-trained model; a model that cannot take ``length`` tokens is an error."""
+    from transformers import AutoConfig
+
+    import orchid.models.bert  # noqa: F401  registers it
+
+    config = AutoConfig.from_pretrained(start)
+    if config.max_position_embeddings < length:
+        raise ValueError(
+            f"{start} takes {config.max_position_embeddings} tokens (max_position_embeddings), fewer than "
+            f"task.length={length}: train one that is as long"
+        )
+    return fit_tokenizer(load_tokenizer(start), start, config)
