@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from helpers import SPECIAL, WORDS
 from torch import nn
 
 pytest.importorskip("transformers", reason="needs transformers")
+from safetensors.torch import load_file, save_file
 from transformers import (
     AutoConfig,
     AutoModel,
@@ -23,6 +25,7 @@ from transformers import (
     pipeline,
 )
 
+from orchid.mixers.registry import create_mixer, list_mixers
 from orchid.models.bert import (
     OrchidBertConfig,
     OrchidBertForMaskedLM,
@@ -153,15 +156,68 @@ class TestSaving:
         assert model(tokens()).last_hidden_state.dtype == torch.bfloat16
 
 
-def test_mixers_keep_their_initialisation() -> None:
+class TestInitialisation:
     """The library would draw every linear and convolution from N(0, 0.02)."""
-    mixer = OrchidBertModel(tiny(hidden_size=128)).layers[0].mixer
-    assert float(mixer.short_conv.weight.detach().std()) == pytest.approx(3**-0.5, rel=0.1)
-    assert float(mixer.stages[0].static.filter.output.detach().std()) == pytest.approx((2 / 64) ** 0.5, rel=0.1)
-    assert torch.equal(mixer.stages[0].static.filter.frequency, torch.full((64,), 3.0))
+
+    @pytest.mark.parametrize("name", [name for name in list_mixers() if name != "attention"])
+    def test_mixers_keep_their_own(self, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What their constructors draw is what a new model has, and one whose file lacks them."""
+        drawn: list[dict[str, torch.Tensor]] = []
+
+        def recorded(*given: Any, **options: Any) -> nn.Module:
+            mixer = create_mixer(*given, **options)
+            drawn.append({key: value.clone() for key, value in mixer.state_dict().items()})
+            return mixer
+
+        monkeypatch.setattr("orchid.models.block.create_mixer", recorded)
+        monkeypatch.setattr("orchid.models.bert.modeling.create_mixer", recorded)
+        model = OrchidBertModel(tiny(mixer=name, num_hidden_layers=1))
+        stored = {key: value for key, value in model.state_dict().items() if ".mixer." not in key}
+        model.config.save_pretrained(tmp_path)
+        save_file(stored, tmp_path / "model.safetensors")
+        loaded = OrchidBertModel.from_pretrained(tmp_path)
+        assert len(drawn) == 3 and drawn[1][next(iter(drawn[1]))].is_meta
+        for inside, expected in ((model, drawn[0]), (loaded, drawn[2])):
+            for key, value in inside.layers[0].mixer.state_dict().items():
+                assert torch.equal(value, expected[key]), key
+        assert all(torch.equal(loaded.state_dict()[key], value) for key, value in stored.items())
+
+    def test_only_what_is_missing_is_drawn(self, tmp_path: Path) -> None:
+        model = OrchidBertModel(tiny(mixer="mamba"))
+        model.save_pretrained(tmp_path)
+        stored = load_file(tmp_path / "model.safetensors")
+        del stored["layers.0.mixer.sides.0.dt_proj.weight"]
+        save_file(stored, tmp_path / "model.safetensors")
+        loaded = OrchidBertModel.from_pretrained(tmp_path).state_dict()
+        assert all(torch.equal(loaded[key], value) for key, value in stored.items())
+        bound = 2**-0.5  # of rank 2
+        assert bound / 2 < float(loaded["layers.0.mixer.sides.0.dt_proj.weight"].abs().max()) <= bound
+
+    def test_attention_starts_as_in_bert(self) -> None:
+        mixer = OrchidBertModel(tiny(mixer="attention", hidden_size=128)).layers[0].mixer
+        assert float(mixer.in_proj.weight.detach().std()) == pytest.approx(0.02, rel=0.05)
+        assert not mixer.out_proj.bias.detach().any()
+
+    def test_outside_the_mixers(self) -> None:
+        model = OrchidBertForMaskedLM(tiny(hidden_size=128, mlp="plain", mlp_blocks=1))
+        for weight in (model.head.dense.weight, model.orchid_bert.layers[0].mlp.up.weight):
+            assert float(weight.detach().std()) == pytest.approx(0.02, rel=0.05)
 
 
 class TestForward:
+    def test_the_first_token_behind_padding(self) -> None:
+        """Padded in front or behind, the classifier reads [CLS]."""
+        model, ids = (
+            OrchidBertForSequenceClassification(tiny(position_embeddings="none", mixer="attention")).eval(),
+            tokens(2, 9),
+        )
+        padding = torch.zeros(2, 5, dtype=torch.long)
+        mask = torch.cat((torch.ones_like(ids), padding), dim=1)
+        behind = model(torch.cat((ids, padding), dim=1), attention_mask=mask).logits
+        front = model(torch.cat((padding, ids), dim=1), attention_mask=mask.flip(1)).logits
+        assert torch.allclose(front, behind, atol=1e-5)
+        assert torch.allclose(model(ids).logits, behind, atol=1e-5)
+
     @pytest.mark.parametrize("mixer", ["orchid", "attention", "monarch"])
     def test_padding_changes_nothing(self, mixer: str) -> None:
         model, ids = OrchidBertModel(tiny(mixer=mixer)).eval(), tokens(2, 9)
@@ -297,6 +353,34 @@ class TestLibrary:
         trainer.save_model(str(tmp_path / "kept"))
         assert json.loads((tmp_path / "kept" / "config.json").read_text())["model_type"] == "orchid_bert"
         assert AutoModelForMaskedLM.from_pretrained(tmp_path / "kept").config.sparse_prediction
+
+
+@pytest.mark.parametrize("head", [OrchidBertForMaskedLM, OrchidBertForSequenceClassification])
+def test_accumulated_batches_train_the_same(head: type, tmp_path: Path) -> None:
+    """Eight at once, or two four times: one loss and one gradient."""
+    model, ids = head(tiny(hidden_dropout_prob=0.0)), tokens(8)
+    labels = ids if head is OrchidBertForMaskedLM else torch.arange(8) % 2
+    data = [{"input_ids": row, "labels": label} for row, label in zip(ids, labels, strict=True)]
+    logged = []
+    for size, pieces in ((8, 1), (2, 4)):
+        arguments = TrainingArguments(
+            str(tmp_path),
+            max_steps=1,
+            per_device_train_batch_size=size,
+            gradient_accumulation_steps=pieces,
+            learning_rate=0.0,
+            max_grad_norm=1e9,
+            report_to=[],
+            save_strategy="no",
+            logging_steps=1,
+            disable_tqdm=True,
+            use_cpu=True,
+        )
+        trainer = Trainer(model, arguments, train_dataset=data)
+        trainer.train()
+        logged.append(trainer.state.log_history[0])
+    for name in ("loss", "grad_norm"):
+        assert float(logged[0][name]) == pytest.approx(float(logged[1][name]), rel=1e-4), name
 
 
 def test_a_fixed_number_of_predictions_trains_the_same() -> None:

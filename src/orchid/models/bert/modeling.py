@@ -16,11 +16,13 @@ from transformers.modeling_outputs import (
     TokenClassifierOutput,
 )
 
+from orchid.mixers.registry import create_mixer
 from orchid.models.bert.configuration import OrchidBertConfig
 from orchid.models.block import OrchidBlock
 from orchid.models.sequence import sinusoidal_positions
 
 IGNORED = -100  # a label that is not trained
+DRAWN = "_is_hf_initialized"  # the library's mark on modules and tensors that it leaves as they are
 
 
 class OrchidBertEmbeddings(nn.Module):
@@ -62,16 +64,43 @@ class OrchidBertLayer(GradientCheckpointingLayer, OrchidBlock):
 
 
 class OrchidBertPreTrainedModel(PreTrainedModel):
-    """Loading, saving and initialisation."""
+    """Loading, saving and initialisation.
+
+    Linear and embedding weights are drawn from N(0, ``initializer_range``), as BERT's are; mixers start as they do
+    alone. Attention is the exception: inside BERT its projections start as BERT's do.
+    """
 
     config_class = OrchidBertConfig
     base_model_prefix = "orchid_bert"
     supports_gradient_checkpointing = True
+    # A loss here is the mean over its own batch: the Trainer divides it by its accumulated batches.
+    accepts_loss_kwargs = False
     _no_split_modules = ["OrchidBertLayer"]  # noqa: RUF012
 
     @torch.no_grad()
+    def initialize_weights(self) -> None:
+        """Draw what is not drawn yet: mixers by their own constructors, the rest by ``_init_weights``."""
+        if self.config.mixer != "attention":
+            for layer in [module for module in self.modules() if isinstance(module, OrchidBertLayer)]:
+                self._draw_mixer(layer.mixer)
+        super().initialize_weights()
+
+    def _draw_mixer(self, mixer: nn.Module) -> None:
+        """Give the tensors of a mixer that no constructor drew and no file had the values of a new one."""
+        tensors = mixer.state_dict(keep_vars=True)
+        missing = [name for name, tensor in tensors.items() if not getattr(tensor, DRAWN, False)]
+        if missing and not getattr(mixer, DRAWN, False):
+            config = self.config
+            sizes, options = (config.hidden_size, config.max_position_embeddings), config.mixer_options
+            with torch.device("cpu"):
+                new = create_mixer(config.mixer, *sizes, **options).state_dict()
+            for name in missing:
+                tensors[name].copy_(new[name])
+        _mark_drawn(mixer)
+
+    @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        """Draw linear and embedding weights as BERT does; leave every other module, the mixers' above all, its own."""
+        """Draw linear and embedding weights as BERT does; every other module has its own way."""
         std = self.config.initializer_range
         if type(module) is nn.Linear:
             init.normal_(module.weight, std=std)
@@ -81,6 +110,13 @@ class OrchidBertPreTrainedModel(PreTrainedModel):
             init.normal_(module.weight, std=std)
         elif callable(reset := getattr(module, "reset_parameters", None)):
             reset()
+
+
+def _mark_drawn(mixer: nn.Module) -> None:
+    """Tell the library that a mixer is initialised, unless it has no memory yet."""
+    if not any(tensor.is_meta for tensor in mixer.state_dict().values()):
+        for module in mixer.modules():
+            setattr(module, DRAWN, True)
 
 
 class OrchidBertModel(OrchidBertPreTrainedModel):
@@ -102,6 +138,9 @@ class OrchidBertModel(OrchidBertPreTrainedModel):
             )
             for _ in range(config.num_hidden_layers)
         )
+        if config.mixer != "attention":
+            for layer in self.layers.children():
+                _mark_drawn(layer.get_submodule("mixer"))
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.post_init()
 
@@ -221,7 +260,7 @@ def _labelled(x: Tensor, labels: Tensor, most: int | None) -> tuple[Tensor, Tens
 
 
 class OrchidBertForSequenceClassification(OrchidBertPreTrainedModel):
-    """Classifies a sequence or a pair by its first token or the mean of its real ones; one label is regression."""
+    """Classifies a sequence or a pair by its first real token or the mean of its real ones; one label is regression."""
 
     def __init__(self, config: OrchidBertConfig) -> None:
         super().__init__(config)
@@ -253,10 +292,11 @@ class OrchidBertForSequenceClassification(OrchidBertPreTrainedModel):
         return _returned(self, return_dict, SequenceClassifierOutput, loss, outputs, logits=logits)
 
     def _pooled(self, x: Tensor, attention_mask: Tensor | None) -> Tensor:
-        if self.config.classifier_pooling == "cls":
-            return x[:, 0]
         if attention_mask is None:
-            return x.mean(dim=1)
+            return x[:, 0] if self.config.classifier_pooling == "cls" else x.mean(dim=1)
+        if self.config.classifier_pooling == "cls":  # where padding stands in front, the first token is further on
+            first = attention_mask.bool().int().argmax(dim=1)
+            return x.gather(1, first[:, None, None].expand(-1, 1, x.shape[2])).squeeze(1)
         real = attention_mask.bool()[..., None]
         return x.masked_fill(~real, 0.0).sum(dim=1) / real.sum(dim=1).clamp(min=1).to(x.dtype)
 
