@@ -109,6 +109,47 @@ class TestConfig:
         loaded = AutoConfig.from_pretrained(tmp_path)
         assert loaded.to_dict() | {"_name_or_path": ""} == config.to_dict()
 
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"hiden_size": 4}, "no setting 'hiden_size'.*did you mean.*hidden_size"),
+            ({"classifier_pooling": "meen"}, "classifier_pooling='meen'"),
+            ({"position_embeddings": "lerned"}, "position_embeddings='lerned'"),
+            ({"hidden_size": 0}, "hidden_size=0"),
+        ],
+    )
+    def test_changes_to_what_is_loaded_are_checked(
+        self, tmp_path: Path, changes: dict[str, object], message: str
+    ) -> None:
+        OrchidBertModel(tiny()).save_pretrained(tmp_path)
+        for load in (OrchidBertConfig.from_pretrained, AutoConfig.from_pretrained):
+            with pytest.raises(ValueError, match=message):
+                load(tmp_path, **changes)
+        with pytest.raises((ValueError, TypeError), match=next(iter(changes))):
+            AutoModelForSequenceClassification.from_pretrained(tmp_path, **changes)
+
+    def test_changed_since(self) -> None:
+        config = tiny()
+        config.classifier_pooling = "meen"
+        with pytest.raises(ValueError, match="classifier_pooling='meen'"):
+            OrchidBertForSequenceClassification(config)
+
+    def test_what_the_library_passes(self, tmp_path: Path) -> None:
+        OrchidBertModel(tiny()).save_pretrained(tmp_path)
+        given = {"mlp": "plain", "num_labels": 3, "foo": 1, "return_unused_kwargs": True}
+        config, unused = AutoConfig.from_pretrained(tmp_path, **given)
+        assert (config.mlp, config.num_labels, unused) == ("plain", 3, {"foo": 1})
+        config = AutoConfig.from_pretrained(tmp_path, trust_remote_code=False, device_map="cpu", dtype=torch.float32)
+        assert config.dtype == torch.float32
+        given = {"quantization_config": {"quant_method": "torchao"}, "custom_pipelines": {}}
+        tiny(**given).save_pretrained(tmp_path)
+        assert OrchidBertConfig.from_pretrained(tmp_path).custom_pipelines == {}
+
+    def test_a_preset_with_another_mixer(self) -> None:
+        assert preset("orchid-bert-base", mixer="attention").mixer_options == {}
+        assert preset("orchid-bert-base", mixer="hyena", mixer_options={"order": 3}).mixer_options == {"order": 3}
+        assert preset("orchid-bert-base", mixer="orchid").mixer_options == preset("orchid-bert-base").mixer_options
+
 
 class TestSaving:
     @pytest.mark.parametrize("mixer", ["orchid", "attention", "monarch", "performer"])
@@ -267,6 +308,15 @@ class TestForward:
         assert len(outputs.hidden_states) == 3
         with pytest.raises(ValueError, match="exactly one of input_ids and inputs_embeds"):
             model()
+
+    @pytest.mark.parametrize("head", [OrchidBertModel, *HEADS])
+    def test_arguments_without_a_meaning(self, head: type) -> None:
+        model, ids = head(tiny()).eval(), tokens()
+        plain = model(ids, return_dict=False)[0]
+        assert torch.equal(model(ids, return_dict=False, output_attentions=False, use_cache=False)[0], plain)
+        for name in ("lables", "position_ids"):
+            with pytest.raises(TypeError, match=f"takes no argument '{name}'"):
+                model(ids, **{name: ids})
 
     def test_too_long(self) -> None:
         with pytest.raises(ValueError, match="25 tokens, more than max_position_embeddings=24"):

@@ -18,14 +18,37 @@ LIBRARY_KEYS = {
     "_name_or_path",
     "attn_implementation",
     "auto_map",
+    "custom_pipelines",
     "experts_implementation",
     "model_type",
     "name_or_path",
     "num_labels",
     "output_attentions",
+    "quantization_config",
     "tokenizer_class",
     "torch_dtype",
     "use_cache",
+}
+# What pipelines hand to a configuration although it is meant for the model.
+LOADING_KEYS = {
+    "_from_auto",
+    "_from_pipeline",
+    "adapter_kwargs",
+    "code_revision",
+    "device_map",
+    "dtype",
+    "ignore_mismatched_sizes",
+    "key_mapping",
+    "low_cpu_mem_usage",
+    "max_memory",
+    "offload_buffers",
+    "offload_folder",
+    "tp_plan",
+    "trust_remote_code",
+    "use_kernels",
+    "use_safetensors",
+    "variant",
+    "weights_only",
 }
 
 
@@ -78,11 +101,13 @@ class OrchidBertConfig(PreTrainedConfig):
     tie_word_embeddings: bool = True
 
     def __post_init__(self, **kwargs: Any) -> None:
-        known = [field.name for field in fields(self)]
-        for key in kwargs:
-            if key not in LIBRARY_KEYS:
-                raise ValueError(f"OrchidBertConfig has no setting {key!r}{did_you_mean(key, known)}")
+        _check_known(kwargs, LIBRARY_KEYS)
         self.mixer_options = dict(self.mixer_options or {})
+        self.check_settings()
+        super().__post_init__(**kwargs)
+
+    def check_settings(self) -> None:
+        """Raise where a value is wrong: here, and when a model is built of settings that were changed since."""
         for name in ("vocab_size", "hidden_size", "num_hidden_layers", "max_position_embeddings", "type_vocab_size"):
             check_at_least(name, getattr(self, name), 1)
         check_at_least("mlp_blocks", self.mlp_blocks, 1)
@@ -94,4 +119,24 @@ class OrchidBertConfig(PreTrainedConfig):
         check_fraction("hidden_dropout_prob", self.hidden_dropout_prob)
         if self.classifier_dropout is not None:
             check_fraction("classifier_dropout", self.classifier_dropout)
-        super().__post_init__(**kwargs)
+
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
+        """Return the configuration of stored settings and of changes to them, checked together.
+
+        A change that is no setting is an error, unless the caller asks to have it back (``return_unused_kwargs``).
+        """
+        library = {field.name for field in fields(PreTrainedConfig)}
+        own = {field.name for field in fields(cls)} - library
+        changes = {key: kwargs.pop(key) for key in list(kwargs) if key in own}
+        if not kwargs.get("return_unused_kwargs", False):
+            _check_known(kwargs, LIBRARY_KEYS | LOADING_KEYS | library | {"return_unused_kwargs"})
+        return super().from_dict({**config_dict, **changes}, **kwargs)
+
+
+def _check_known(given: dict[str, Any], library: set[str]) -> None:
+    """Raise for a key that is no setting and none of the library's."""
+    for key in given:
+        if key not in library:
+            known = [field.name for field in fields(OrchidBertConfig)]
+            raise ValueError(f"OrchidBertConfig has no setting {key!r}{did_you_mean(key, known)}")

@@ -22,7 +22,16 @@ from orchid.models.block import OrchidBlock
 from orchid.models.sequence import sinusoidal_positions
 
 IGNORED = -100  # a label that is not trained
+# Arguments that trainers, adapters and pipelines pass to every model and that mean nothing to this one.
+WITHOUT_EFFECT = ("num_items_in_batch", "output_attentions", "use_cache", "head_mask", "return_loss")
 DRAWN = "_is_hf_initialized"  # the library's mark on modules and tensors that it leaves as they are
+
+
+def check_arguments(given: dict[str, Any]) -> None:
+    """Accept of further arguments those that may go without effect; a misspelt one must not."""
+    for name in given:
+        if name not in WITHOUT_EFFECT:
+            raise TypeError(f"Orchid-BERT takes no argument {name!r}")
 
 
 class OrchidBertEmbeddings(nn.Module):
@@ -76,6 +85,10 @@ class OrchidBertPreTrainedModel(PreTrainedModel):
     # A loss here is the mean over its own batch: the Trainer divides it by its accumulated batches.
     accepts_loss_kwargs = False
     _no_split_modules = ["OrchidBertLayer"]  # noqa: RUF012
+
+    def __init__(self, config: OrchidBertConfig) -> None:
+        config.check_settings()
+        super().__init__(config)
 
     @torch.no_grad()
     def initialize_weights(self) -> None:
@@ -160,7 +173,7 @@ class OrchidBertModel(OrchidBertPreTrainedModel):
         inputs_embeds: Tensor | None = None,
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
-        **_: Any,  # what the library's pipelines and trainers pass to every model (position_ids, output_attentions)
+        **without_effect: Any,
     ) -> Any:
         """Encode tokens (B, L).
 
@@ -171,7 +184,9 @@ class OrchidBertModel(OrchidBertPreTrainedModel):
             token_type_ids: (B, L) segment ids.
             output_hidden_states: also return the input of every block and the output.
             return_dict: return an output object (default) or a tuple.
+            **without_effect: what the library passes to every model, see ``WITHOUT_EFFECT``; all else is an error.
         """
+        check_arguments(without_effect)
         wants_states = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
         wants_dict = self.config.return_dict if return_dict is None else return_dict
         mask = None if attention_mask is None else attention_mask.bool()
@@ -230,7 +245,7 @@ class OrchidBertForMaskedLM(OrchidBertPreTrainedModel):
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
         most_predictions: int | None = None,
-        **_: Any,
+        **without_effect: Any,
     ) -> MaskedLMOutput | tuple[Tensor, ...]:
         """Return logits (B, L, V) and, with labels (B, L; -100 is not trained), the loss.
 
@@ -239,7 +254,7 @@ class OrchidBertForMaskedLM(OrchidBertPreTrainedModel):
         do not depend on its data can be captured as a CUDA graph. More labels than that are not trained.
         """
         outputs = self.orchid_bert(
-            input_ids, attention_mask, token_type_ids, inputs_embeds, output_hidden_states, return_dict=True
+            input_ids, attention_mask, token_type_ids, inputs_embeds, output_hidden_states, True, **without_effect
         )
         x, loss = outputs.last_hidden_state, None
         if labels is not None and self.config.sparse_prediction and self.training:
@@ -280,11 +295,11 @@ class OrchidBertForSequenceClassification(OrchidBertPreTrainedModel):
         labels: Tensor | None = None,
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
-        **_: Any,
+        **without_effect: Any,
     ) -> SequenceClassifierOutput | tuple[Tensor, ...]:
         """Return logits (B, labels) and, with labels, the loss of ``config.problem_type`` (guessed if None)."""
         outputs = self.orchid_bert(
-            input_ids, attention_mask, token_type_ids, inputs_embeds, output_hidden_states, return_dict=True
+            input_ids, attention_mask, token_type_ids, inputs_embeds, output_hidden_states, True, **without_effect
         )
         x = self._pooled(outputs.last_hidden_state, attention_mask)
         logits = self.classifier(self.dropout(torch.tanh(self.dense(self.dropout(x)))))
@@ -334,11 +349,11 @@ class OrchidBertForTokenClassification(OrchidBertPreTrainedModel):
         labels: Tensor | None = None,
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
-        **_: Any,
+        **without_effect: Any,
     ) -> TokenClassifierOutput | tuple[Tensor, ...]:
         """Return logits (B, L, labels) and, with labels (B, L; -100 is not trained), the loss."""
         outputs = self.orchid_bert(
-            input_ids, attention_mask, token_type_ids, inputs_embeds, output_hidden_states, return_dict=True
+            input_ids, attention_mask, token_type_ids, inputs_embeds, output_hidden_states, True, **without_effect
         )
         logits, loss = self.classifier(self.dropout(outputs.last_hidden_state)), None
         if labels is not None:
@@ -365,11 +380,11 @@ class OrchidBertForQuestionAnswering(OrchidBertPreTrainedModel):
         end_positions: Tensor | None = None,
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
-        **_: Any,
+        **without_effect: Any,
     ) -> QuestionAnsweringModelOutput | tuple[Tensor, ...]:
         """Return start and end logits (B, L) and, with positions (B,), the loss; positions outside are not trained."""
         outputs = self.orchid_bert(
-            input_ids, attention_mask, token_type_ids, inputs_embeds, output_hidden_states, return_dict=True
+            input_ids, attention_mask, token_type_ids, inputs_embeds, output_hidden_states, True, **without_effect
         )
         start, end = self.qa_outputs(outputs.last_hidden_state).unbind(dim=-1)
         loss = None

@@ -24,5 +24,8 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 def preset(name: str, **changes: Any) -> OrchidBertConfig:
-    """Return the configuration called ``name``, with changes."""
-    return OrchidBertConfig(**{**PRESETS[check_choice("name", name, PRESETS)], **changes})
+    """Return the configuration called ``name``, with changes; another mixer has options of its own."""
+    settings = dict(PRESETS[check_choice("name", name, PRESETS)])
+    if changes.get("mixer", settings["mixer"]) != settings["mixer"]:
+        settings.pop("mixer_options", None)
+    return OrchidBertConfig(**{**settings, **changes})
