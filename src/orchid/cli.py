@@ -314,23 +314,10 @@ def export(
     tokenizer: Annotated[Path | None, typer.Option(help="A tokenizer's folder, copied beside the model.")] = None,
 ) -> None:
     """Write the model of a pre-training run as a Hugging Face folder with a model card, for from_pretrained."""
-    from orchid.models.bert.card import model_card
-    from orchid.report.runs import load_run
-    from orchid.train.run_folder import RunFolder
+    from orchid.report.export import export_run
 
     with errors():
-        model: Any = load_run(run, cpu=True).model
-        if not hasattr(model, "save_pretrained"):
-            raise ValueError(f"the model of {run} is not a Hugging Face model")
-        if tokenizer is not None:
-            from transformers import AutoTokenizer
-
-            AutoTokenizer.from_pretrained(tokenizer).save_pretrained(out)
-        model.save_pretrained(out)
-        result = RunFolder(run).read_result()
-        if result is not None:  # a run that has not ended has nothing to tell yet
-            parameters = sum(p.numel() for p in model.parameters())
-            (out / "README.md").write_text(model_card(model.config, result, parameters), encoding="utf-8")
+        export_run(run, out, tokenizer)
     console.print(f"files: {out}")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import SPECIAL, WORDS, word_shards, word_tokenizer
+from helpers import SPECIAL, WORDS, glue_folder, word_shards, word_tokenizer
 
 pytest.importorskip("tokenizers", reason="needs tokenizers")
 from typer.testing import CliRunner
@@ -129,15 +129,61 @@ class TestShards:
         with pytest.raises(ValueError, match=r"nothing does not exist: a tokenizer is a folder"):
             build_shards(source, tmp_path / "nothing", tmp_path / "s")
 
+    @pytest.mark.parametrize("name", ["00000.bin", "00000-seen.bin", "00000.json", "00001.bin"])
+    def test_what_is_damaged_is_made_again(self, source: Path, tokenizer: Path, tmp_path: Path, name: str) -> None:
+        out = tmp_path / "s"
+        build_shards(source, tokenizer, out)
+        whole = (out / name).read_bytes()
+        for damaged in (whole[:-3], b"", whole[:-2] + b"\xff\xff")[: 2 if "seen" in name else 3]:
+            (out / name).write_bytes(damaged)
+            build_shards(source, tokenizer, out).verify()
+            assert (out / name).read_bytes() == whole
+
+    def test_damage_of_the_same_size_is_named(self, source: Path, tokenizer: Path, tmp_path: Path) -> None:
+        """By its checksum; in shards of before there were checksums, by ids that the tokenizer lacks."""
+        out = tmp_path / "s"
+        build_shards(source, tokenizer, out)
+        path, index = out / "00001.bin", json.loads((out / "index.json").read_text())
+        path.write_bytes(path.read_bytes()[:-2] + b"\xff\xff")
+        with pytest.raises(ValueError, match=r"00001\.bin is damaged \(its checksum is another\); tokenize again"):
+            Shards(out).verify()
+        config = MaskedLMConfig(train=str(out), valid=str(out), length=4)
+        with pytest.raises(ValueError, match=r"00001\.bin is damaged"):
+            config.build(BertConfig(), seed=0).train_batch(0, 1, "cpu")
+        for entry in index["shards"]:
+            del entry["sha256"]
+        (out / "index.json").write_text(json.dumps(index))
+        with pytest.raises(ValueError, match=r"00001\.bin is damaged \(id 65535 of a vocabulary of 20\)"):
+            Shards(out).verify()
+
+    @pytest.mark.parametrize("content", ['{"vocab', "[]", "{}", '{"special": {}}'])
+    def test_a_damaged_index_is_named(self, tmp_path: Path, content: str) -> None:
+        (tmp_path / "index.json").write_text(content)
+        with pytest.raises(ValueError, match=r"index\.json is damaged"):
+            Shards(tmp_path)
+
+    def test_what_a_killed_process_left_goes(self, source: Path, tokenizer: Path, tmp_path: Path) -> None:
+        out = tmp_path / "s"
+        out.mkdir()
+        (out / ".00000.bin.abc.writing").write_bytes(b"half")
+        build_shards(source, tokenizer, out)
+        assert not list(out.glob(".*"))
+
+    def test_a_broken_tokenizer_is_named(self, source: Path, tokenizer: Path, tmp_path: Path) -> None:
+        path = tokenizer / "tokenizer.json"
+        path.write_text(path.read_text()[:50])
+        with pytest.raises(ValueError, match=r"tokenizer\.json cannot be read"):
+            build_shards(source, tokenizer, tmp_path / "s")
+
 
 def test_hiding() -> None:
     special = Special(pad=0, unk=1, cls=2, sep=3, mask=4)
     rows = torch.randint(5, 1000, (200, 100))
-    rows[:, 0], rows[:, 50] = 2, 3
+    rows[:, 0], rows[:, 50], rows[:, 60], rows[:, 70] = 2, 3, 1, 4
     shown, asked = hide(rows, 0.3, special, 1000, torch.Generator().manual_seed(0))
     there = asked != IGNORE
-    assert not there[:, [0, 50]].any()
-    assert there.float().mean().item() == pytest.approx(0.3 * 98 / 100, abs=0.01)
+    assert not there[:, [0, 50, 60, 70]].any(), "special tokens are not asked"
+    assert there.float().mean().item() == pytest.approx(0.3 * 96 / 100, abs=0.01)
     assert torch.equal(asked[there], rows[there])
     assert torch.equal(shown[~there], rows[~there])
     assert (shown[there] == 4).float().mean().item() == pytest.approx(0.8, abs=0.02)
@@ -200,23 +246,88 @@ class TestTask:
         loss, _ = task.loss(task.build_model().train(), (shown, asked, real))
         assert torch.isfinite(loss)
 
+    def test_validation_folders_of_one_name(self, tmp_path: Path) -> None:
+        folders = []
+        for name in ("one", "two"):
+            (tmp_path / name).mkdir()
+            folders.append(str(word_shards(tmp_path / name)))
+        changes = {"hidden_size": 16, "num_hidden_layers": 1}
+        config = MaskedLMConfig(train=folders[0], valid=",".join(folders), length=8, valid_rows=8)
+        task = config.build(BertConfig(changes=changes), 0)
+        metrics = task.evaluate(task.build_model().eval(), "cpu")
+        assert {"valid/one/shards/loss", "valid/two/shards/loss", "valid/loss"} <= set(metrics)
+        twice = MaskedLMConfig(train=folders[0], valid=f"{folders[0]},{folders[0]}", length=8)
+        with pytest.raises(ValueError, match="names a folder twice"):
+            twice.build(BertConfig(), 0).data()
+
+    def test_a_piece_that_asks_nothing(self, tmp_path: Path) -> None:
+        shards = str(word_shards(tmp_path))
+        changes = {"hidden_size": 16, "num_hidden_layers": 1}
+        task = MaskedLMConfig(train=shards, valid=shards, length=8).build(BertConfig(changes=changes), seed=0)
+        shown, asked = task.train_batch(0, 2, "cpu")
+        model = task.build_model().train()
+        loss, count = task.loss(model, (shown, torch.full_like(asked, IGNORE)))
+        loss.backward()
+        assert (loss.item(), count.item()) == (0.0, 0)
+        assert all(p.grad is None or not p.grad.any() for p in model.parameters())
+
+    def test_another_mixer_by_one_setting(self, tmp_path: Path) -> None:
+        shards = str(word_shards(tmp_path))
+        model = BertConfig(changes={"hidden_size": 16, "num_hidden_layers": 1, "mixer": "attention"})
+        task = MaskedLMConfig(train=shards, valid=shards, length=8).build(model, seed=0)
+        assert task.build_model().config.mixer_options == {}
+
     @pytest.mark.parametrize(("tokens", "rate"), [(128, 0.3), (1, 0.5), (32768, 0.15), (10, 1.0)])
     def test_room_for_what_is_asked(self, tokens: int, rate: float) -> None:
         asked = torch.rand(2000, min(tokens, 4096)) < rate
         assert asked.sum(dim=1).max() <= most_asked(min(tokens, 4096), rate) <= min(tokens, 4096)
 
 
-def test_export_writes_a_card(tmp_path: Path) -> None:
-    shards = word_shards(tmp_path)
-    run, out = tmp_path / "run", tmp_path / "model"
-    sets = ["--set", f"task.train={shards}", "--set", f"task.valid={shards}"]
-    for command in (
-        ["train", "bert/mlm-orchid-small", "--tiny", "--cpu", *sets, "--out", str(run)],
-        ["export", str(run), "--out", str(out)],
-    ):
-        result = CliRunner().invoke(app, command)
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with shards, their tokenizer and a run."""
+    folder = tmp_path_factory.mktemp("export")
+    shards = word_shards(folder)
+    sets = [f"task.train={shards}", f"task.valid={shards}", "train.accumulate=2"]
+    command = ["train", "bert/mlm-orchid-small", "--tiny", "--cpu", "--out", str(folder / "run")]
+    result = CliRunner().invoke(app, [*command, *(part for setting in sets for part in ("--set", setting))])
+    assert result.exit_code == 0, result.output
+    return folder
+
+
+class TestExport:
+    def test_writes_a_card(self, trained: Path, tmp_path: Path) -> None:
+        result = CliRunner().invoke(app, ["export", str(trained / "run"), "--out", str(tmp_path)])
         assert result.exit_code == 0, result.output
-    card = (out / "README.md").read_text()
-    assert card.startswith("---\nlibrary_name: transformers")
-    assert "| tokens | 512 |" in card  # 4 steps of 8 rows of 16
-    assert "| valid/loss |" in card
+        card = (tmp_path / "README.md").read_text()
+        assert card.startswith("---\nlibrary_name: transformers")
+        assert "| tokens | 512 |" in card  # 4 steps of 8 rows of 16, in however many pieces
+        assert "| valid/loss |" in card
+
+    def test_the_tokenizer_is_that_of_the_shards(self, trained: Path, tmp_path: Path) -> None:
+        transformers = pytest.importorskip("transformers", reason="needs transformers")
+        own = trained / "tokenizer" / "tokenizer.json"
+        special = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
+        again = transformers.PreTrainedTokenizerFast(tokenizer_file=str(own), **special)
+        again.save_pretrained(tmp_path / "again")
+        command = ["export", str(trained / "run"), "--out", str(tmp_path / "out"), "--tokenizer"]
+        other = tmp_path / "other"
+        other.mkdir()
+        (other / "tokenizer.json").write_text(own.read_text().replace('"cat"', '"cow"'))
+        refused = CliRunner().invoke(app, [*command, str(other)])
+        assert refused.exit_code == 2 and "other/tokenizer.json is not the tokenizer of the shards" in refused.output
+        assert not (tmp_path / "out").exists()
+        for folder in (own.parent, tmp_path / "again"):
+            result = CliRunner().invoke(app, [*command, str(folder)])
+            assert result.exit_code == 0, result.output
+        loaded = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+        assert loaded.model_max_length == 16
+
+    def test_not_of_a_fine_tuning_run(self, tmp_path: Path) -> None:
+        data, start = glue_folder(tmp_path)
+        command = ["glue", str(start), "--data", str(data), "--out", str(tmp_path / "g"), "--tasks", "CoLA", "--tiny"]
+        assert CliRunner().invoke(app, [*command, "--cpu"]).exit_code == 0
+        run = tmp_path / "g" / "CoLA" / "seed-0"
+        result = CliRunner().invoke(app, ["export", str(run), "--out", str(tmp_path / "out")])
+        assert result.exit_code == 2 and f"its model is in {run / 'model'} already" in result.output, result.output
+        assert not (tmp_path / "out").exists()

@@ -34,8 +34,8 @@ def outside_embeddings(run: Run) -> int:
 
 def tokens(run: Run, step: int) -> int:
     """Return the tokens seen up to a step."""
-    train = run["config"]["train"]
-    return int(step * train["batch_size"] * train["accumulate"] * run["config"]["task"]["length"])
+    config = run["config"]
+    return int(step * config["train"]["batch_size"] * config["task"]["length"])
 
 
 def mlm_table(runs: list[Run]) -> str:

@@ -24,12 +24,13 @@ def hide(
 ) -> tuple[Tensor, Tensor]:
     """Return what the model sees and what it is asked (-100 elsewhere), both (B, L), of token ids (B, L).
 
-    Special tokens are never asked. Everything is drawn on the generator's device.
+    Special tokens, [UNK] and [MASK] among them, are never asked. Everything is drawn on the generator's device.
     """
     chance, kind = (torch.rand(rows.shape, generator=generator, device=rows.device) for _ in range(2))
     words = torch.randint(vocab_size, rows.shape, generator=generator, device=rows.device)
-    ordinary = (rows != special.cls) & (rows != special.sep) & (rows != special.pad)
-    asked = (chance < rate) & ordinary
+    asked = chance < rate
+    for token in (special.cls, special.sep, special.pad, special.unk, special.mask):
+        asked &= rows != token
     shown = torch.where(asked & (kind < MASKED), special.mask, rows)
     shown = torch.where(asked & (kind >= MASKED) & (kind < MASKED + RANDOM), words, shown)
     return shown, rows.masked_fill(~asked, IGNORE)
@@ -51,6 +52,16 @@ def shortened(rows: Tensor, share: float, special: Special, generator: torch.Gen
 def most_asked(tokens: int, rate: float) -> int:
     """Return how many of ``tokens`` tokens are asked at most: eight standard deviations above what is expected."""
     return min(tokens, math.ceil(tokens * rate + 8 * math.sqrt(tokens * rate * (1 - rate))) + 1)
+
+
+def folder_names(folders: list[Path]) -> list[str]:
+    """Return the folders' names, with as many of those above them as tell them apart; one given twice is an error."""
+    whole = [folder.absolute().parts for folder in folders]
+    for depth in range(1, max(map(len, whole)) + 1):
+        names = ["/".join(parts[-depth:]) for parts in whole]
+        if len(set(names)) == len(names):
+            return names
+    raise ValueError(f"task.valid={','.join(map(str, folders))!r} names a folder twice")
 
 
 class MaskedLMTask:
@@ -84,6 +95,7 @@ class MaskedLMTask:
                     "`orchid tokenize` makes them of a folder of text"
                 )
             train, *valid = (Shards(Path(name)) for name in (self.config.train, *self.config.valid.split(",")))
+            folder_names([shards.folder for shards in valid])
             for shards in valid:
                 if train.tokenizer != shards.tokenizer:
                     raise ValueError(
@@ -99,8 +111,10 @@ class MaskedLMTask:
 
     def train_batch(self, index: int, size: int, device: Any) -> tuple[Tensor, ...]:
         """Return what is seen and what is asked at a step; where rows are cut short, also which tokens are real."""
-        train, _ = self.data()
+        train, valid = self.data()
         if self._order is None:
+            for shards in (train, *valid):
+                shards.verify()  # before the first step, not at a later one that meets what is damaged
             self._order = EpochOrder(train.count(self.config.length), self.seed)
         rows = train.rows(self._order.batch(index, size), self.config.length).to(device, non_blocking=True)
         generator = torch.Generator(device).manual_seed(generator_seed("train", self.seed, index, device))
@@ -111,12 +125,13 @@ class MaskedLMTask:
         return *hide(rows, self.config.mask_rate, train.special, train.vocab_size, generator), real
 
     def loss(self, model: nn.Module, batch: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
-        """Return the summed cross-entropy over the asked tokens, and their number."""
+        """Return the summed cross-entropy over the asked tokens, and their number; of none the sum is 0."""
         shown, asked, *real = batch
         count = (asked != IGNORE).sum()
         most = most_asked(asked.numel(), self.config.mask_rate)
         mask = real[0] if real else None
-        return model(input_ids=shown, attention_mask=mask, labels=asked, most_predictions=most).loss * count, count
+        mean = model(input_ids=shown, attention_mask=mask, labels=asked, most_predictions=most).loss
+        return torch.where(count > 0, mean * count, 0.0), count  # the mean of nothing is not a number
 
     def evaluate(self, model: nn.Module, device: Any) -> dict[str, float]:
         """Return loss and accuracy on the first rows of the validation shards, always the same tokens hidden.
@@ -124,7 +139,8 @@ class MaskedLMTask:
         Of several folders each has its own, under the folder's name, beside those of all tokens together.
         """
         _, folders = self.data()
-        parts = {shards.folder.name: self._evaluate(model, shards, device) for shards in folders}
+        names = folder_names([shards.folder for shards in folders])
+        parts = {name: self._evaluate(model, shards, device) for name, shards in zip(names, folders, strict=True)}
         if len(parts) > 1:
             parts[""] = torch.stack(list(parts.values())).sum(dim=0)
         else:
@@ -159,7 +175,7 @@ class MaskedLMConfig:
 
     Attributes:
         train: folder of shards.
-        valid: folder of shards, or several, comma separated.
+        valid: folder of shards, or several, comma separated; metrics have the name of each.
         length: tokens a row, [CLS] included.
         mask_rate: share of the tokens hidden.
         short_share: share of the rows that are cut short and padded in training.

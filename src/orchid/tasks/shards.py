@@ -16,10 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from orchid.files import atomic, write_json
+from orchid.files import TEMPORARY, atomic, write_json
 from orchid.tasks.corpus import documents, text_files
+from orchid.tasks.tokenizer import TOKENIZER, file_digest, vocabulary_digest
 
-INDEX, TOKENIZER = "index.json", "tokenizer.json"
+INDEX = "index.json"
 SPECIAL = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 BATCH = 1000  # documents tokenised together
 
@@ -27,7 +28,7 @@ BATCH = 1000  # documents tokenised together
 def build_shards(
     source: Path, tokenizer: Path, out: Path, *, progress: Callable[[Path, int, int, int], None] | None = None
 ) -> "Shards":
-    """Tokenise the text files under ``source`` into ``out``; shards whose file has not changed are kept.
+    """Tokenise the text files under ``source`` into ``out``; whole shards whose file has not changed are kept.
 
     Args:
         source: folder of text.
@@ -37,6 +38,8 @@ def build_shards(
     """
     files, maker = text_files(source), _Maker(tokenizer)
     out.mkdir(parents=True, exist_ok=True)
+    for stray in out.glob(f".*{TEMPORARY}"):  # left by a process that was killed while it wrote
+        stray.unlink()
     total, done, entries, fresh = sum(path.stat().st_size for path in files), 0, [], False
     tell = progress or (lambda *_: None)
     for number, path in enumerate(files):
@@ -70,30 +73,42 @@ class _Maker:
         path = tokenizer / TOKENIZER if tokenizer.is_dir() else tokenizer
         if not path.is_file():
             raise ValueError(f"{path} does not exist: a tokenizer is a folder with {TOKENIZER}")
-        self.digest = hashlib.sha256(path.read_bytes()).hexdigest()
-        self.tokenizer = Tokenizer.from_file(str(path))
+        self.digest = file_digest(path)
+        try:
+            self.tokenizer = Tokenizer.from_file(str(path))
+        except Exception as error:  # `tokenizers` raises nothing narrower
+            raise ValueError(f"{path} cannot be read ({error})") from None
         self.tokenizer.no_truncation()
         self.tokenizer.no_padding()
         self.special = {name: self.tokenizer.token_to_id(token) for name, token in SPECIAL.items()}
         missing = [SPECIAL[name] for name, number in self.special.items() if number is None]
         if missing:
             raise ValueError(f"{path} has no {', '.join(missing)}")
-        self.size = self.tokenizer.get_vocab_size()
+        self.size = 1 + max(self.tokenizer.get_vocab().values())  # ids may have gaps
         self.dtype = "uint16" if self.size <= 2**16 else "uint32"
         self.seen: set[bytes] = set()
 
     def facts(self) -> dict[str, Any]:
-        return {"tokenizer": self.digest, "vocab_size": self.size, "special": self.special, "dtype": self.dtype}
+        return {
+            "tokenizer": self.digest,
+            "vocabulary": vocabulary_digest(self.tokenizer.get_vocab()),
+            "vocab_size": self.size,
+            "special": self.special,
+            "dtype": self.dtype,
+        }
 
     def kept(self, out: Path, number: int, source: Path, path: Path) -> dict[str, Any] | None:
-        """Return the entry of a shard that is there and up to date, or None."""
-        facts, hashes = out / f"{number:05d}.json", out / f"{number:05d}-seen.bin"
-        if not (facts.is_file() and hashes.is_file() and (out / f"{number:05d}.bin").is_file()):
+        """Return the entry of a shard that is there, whole and up to date, or None."""
+        facts, hashes, tokens = (out / f"{number:05d}{ending}" for ending in (".json", "-seen.bin", ".bin"))
+        try:
+            entry: dict[str, Any] = json.loads(facts.read_text())
+            if {key: entry.get(key) for key in self._identity(source, path)} != self._identity(source, path):
+                return None
+            stored = hashes.read_bytes()
+            if len(stored) != 16 * entry["documents"] or damage(tokens, entry, self.dtype, self.size):
+                return None
+        except (OSError, ValueError, LookupError, TypeError, AttributeError):
             return None
-        entry: dict[str, Any] = json.loads(facts.read_text())
-        if {key: entry.get(key) for key in self._identity(source, path)} != self._identity(source, path):
-            return None
-        stored = hashes.read_bytes()
         self.seen.update(stored[i : i + 16] for i in range(0, len(stored), 16))
         return entry
 
@@ -111,7 +126,7 @@ class _Maker:
                 tell(counts["documents"])
         with atomic(out / f"{number:05d}-seen.bin") as temporary:
             temporary.write_bytes(b"".join(hashes))
-        entry = {**self._identity(source, path), **counts}
+        entry = {**self._identity(source, path), **counts, "sha256": file_digest(out / f"{number:05d}.bin")}
         write_json(out / f"{number:05d}.json", entry)
         return entry
 
@@ -130,6 +145,38 @@ class _Maker:
         facts = path.stat()
         name = path.relative_to(source).as_posix()
         return {"file": name, "bytes": facts.st_size, "modified": facts.st_mtime_ns, "tokenizer": self.digest}
+
+
+def damage(path: Path, entry: dict[str, Any], dtype: str, vocab_size: int) -> str | None:
+    """Return what is wrong with a shard, or None; entries of before have no checksum, and only ids are looked at."""
+    expected = entry["tokens"] * np.dtype(dtype).itemsize
+    if path.stat().st_size != expected:
+        return f"{path.stat().st_size} bytes, not {expected}"
+    if "sha256" in entry:
+        return None if file_digest(path) == entry["sha256"] else "its checksum is another"
+    largest = int(_mapped(path, dtype).max(initial=0))
+    return f"id {largest} of a vocabulary of {vocab_size}" if largest >= vocab_size else None
+
+
+def _mapped(path: Path, dtype: str) -> Any:
+    """Return the tokens of a shard; an empty file cannot be mapped."""
+    return np.memmap(path, dtype=dtype, mode="r") if path.stat().st_size else np.empty(0, dtype=dtype)
+
+
+def _read_index(index: Path) -> dict[str, Any]:
+    """Return the facts about a folder of shards; a file that does not hold them is an error."""
+    try:
+        facts: dict[str, Any] = json.loads(index.read_text())
+        Special(**facts["special"])
+        np.dtype(facts["dtype"])
+        for name, kind in (("vocab_size", int), ("tokenizer", str), ("shards", list)):
+            if not isinstance(facts[name], kind):
+                raise TypeError(f"{name!r} is not of type {kind.__name__}")
+        for entry in facts["shards"]:
+            int(entry["tokens"])
+    except (ValueError, LookupError, TypeError) as error:
+        raise ValueError(f"{index} is damaged ({type(error).__name__}: {error}); tokenize again") from None
+    return facts
 
 
 @dataclass(frozen=True)
@@ -154,18 +201,25 @@ class Shards:
         index = folder / INDEX
         if not index.is_file():
             raise ValueError(f"{index} does not exist: `orchid tokenize` makes shards of a folder of text")
-        facts = json.loads(index.read_text())
+        facts = _read_index(index)
         self.folder, self.vocab_size, self.tokenizer = folder, facts["vocab_size"], facts["tokenizer"]
+        self.vocabulary: str | None = facts.get("vocabulary")  # indexes of before have none
         self.special = Special(**facts["special"])
         self.entries: list[dict[str, Any]] = facts["shards"]
-        self._arrays = []
+        self._dtype, self._arrays = facts["dtype"], []
         for number, entry in enumerate(self.entries):
             path = folder / f"{number:05d}.bin"
-            expected = entry["tokens"] * np.dtype(facts["dtype"]).itemsize
+            expected = entry["tokens"] * np.dtype(self._dtype).itemsize
             if not path.is_file() or path.stat().st_size != expected:
                 raise ValueError(f"{path} is missing or damaged: expected {expected} bytes; tokenize again")
-            empty = np.empty(0, dtype=facts["dtype"])
-            self._arrays.append(np.memmap(path, dtype=facts["dtype"], mode="r") if expected else empty)
+            self._arrays.append(_mapped(path, self._dtype))
+
+    def verify(self) -> None:
+        """Read all shards once; one that is not what was written, or has ids the tokenizer lacks, is an error."""
+        for number, entry in enumerate(self.entries):
+            path = self.folder / f"{number:05d}.bin"
+            if what := damage(path, entry, self._dtype, self.vocab_size):
+                raise ValueError(f"{path} is damaged ({what}); tokenize again")
 
     @property
     def tokens(self) -> int:

@@ -1,9 +1,24 @@
 """The tokenizer of a pre-trained model: reading it from a folder, and whether the model can take what it gives."""
 
+import hashlib
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from orchid.tasks.shards import Shards
 
 TOKENIZER = "tokenizer.json"
+
+
+def file_digest(path: Path) -> str:
+    """Return a file's SHA-256."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def vocabulary_digest(vocabulary: dict[str, int]) -> str:
+    """Return the SHA-256 of tokens and ids: the same for a tokenizer however its file is written."""
+    return hashlib.sha256(repr(sorted(vocabulary.items())).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def load_tokenizer(folder: Path) -> Any:
@@ -31,6 +46,21 @@ def fit_tokenizer(tokenizer: Any, folder: Path, config: Any) -> Any:
         )
     tokenizer.model_max_length = config.max_position_embeddings
     return tokenizer
+
+
+def check_tokenizer_of(shards: "Shards", tokenizer: Any, folder: Path) -> None:
+    """Accept a folder's tokenizer only if it is the one that shards were made with: its file, or its vocabulary."""
+    path, vocabulary = folder / TOKENIZER, tokenizer.get_vocab()
+    if path.is_file() and file_digest(path) == shards.tokenizer:
+        return
+    if shards.vocabulary is not None:
+        same = vocabulary_digest(vocabulary) == shards.vocabulary
+    else:  # of shards of before only the file's digest is known
+        same = not path.is_file() and len(vocabulary) == shards.vocab_size
+    if not same:
+        raise ValueError(
+            f"{path} is not the tokenizer of the shards in {shards.folder}: give the one `orchid tokenize` was given"
+        )
 
 
 def start_tokenizer(start: Path, length: int) -> Any:

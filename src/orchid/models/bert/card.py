@@ -48,7 +48,7 @@ and under which terms.
 def model_card(config: Any, result: dict[str, Any], parameters: int) -> str:
     """Return the card of a pre-training run: its model's configuration, its ``result.json``, the parameter count."""
     train, task = result["config"]["train"], result["config"]["task"]
-    tokens = result["steps"] * train["batch_size"] * train["accumulate"] * task["length"]
+    tokens = result["steps"] * train["batch_size"] * task["length"]  # a batch is that of all its pieces
     facts = {
         "recipe": result["recipe"],
         "steps, batch": f"{result['steps']:,} of {train['batch_size']:,} x {task['length']}",
