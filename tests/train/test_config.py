@@ -70,3 +70,18 @@ def test_only_matrices_of_linear_layers_decay() -> None:
     ]
     assert len(decayed["params"]) + len(kept["params"]) == len(list(model.parameters()))
     assert all(isinstance(p, torch.nn.Parameter) for p in kept["params"])
+
+
+def test_a_tied_embedding_does_not_decay() -> None:
+    """The head's matrix is the word embedding."""
+
+    class Tied(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words, self.middle, self.head = torch.nn.Embedding(6, 4), torch.nn.Linear(4, 4), torch.nn.Linear(4, 6)
+            self.head.weight = self.words.weight
+
+    model = Tied()
+    decayed, kept = param_groups(model, 0.1)
+    assert [p is model.middle.weight for p in decayed["params"]] == [True]
+    assert any(p is model.words.weight for p in kept["params"])

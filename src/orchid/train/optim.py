@@ -10,8 +10,12 @@ from orchid.train.config import TrainConfig
 
 
 def param_groups(model: nn.Module, weight_decay: float) -> list[dict[str, object]]:
-    """Split parameters in two: matrices of linear layers decay; embeddings, norms, biases, taps and filters do not."""
-    matrices = {id(weight) for weight in linear_weights(model)}
+    """Split parameters in two: matrices of linear layers decay; embeddings, norms, biases, taps and filters do not.
+
+    A head that shares its matrix with an embedding is that embedding.
+    """
+    embeddings = {id(layer.weight) for layer in model.modules() if isinstance(layer, nn.Embedding)}
+    matrices = {id(weight) for weight in linear_weights(model)} - embeddings
     trained = [p for p in model.parameters() if p.requires_grad and p.numel()]
     return [
         {"params": [p for p in trained if id(p) in matrices], "weight_decay": weight_decay},
