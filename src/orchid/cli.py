@@ -246,7 +246,9 @@ def fetch(
         check_choice("NAME", name, ("c4", "glue", "cifar10"))
         task = bar.add_task(name, total=documents if name == "c4" else None)
         if name == "c4":
-            fetch_c4(out, documents, progress=lambda done: bar.update(task, completed=done))
+            found = fetch_c4(out, documents, progress=lambda done: bar.update(task, completed=done))
+            if found < documents:
+                console.print(f"the stream ended: {found:,} of {documents:,} documents")
         else:
             bring = fetch_glue if name == "glue" else fetch_cifar10
             bring(out, progress=lambda own: bar.update(task, description=own))

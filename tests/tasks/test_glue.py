@@ -1,5 +1,7 @@
 """GLUE: files, labels, metrics, and the whole table."""
 
+import gzip
+import lzma
 import shutil
 from pathlib import Path
 
@@ -53,6 +55,25 @@ class TestFiles:
         path.write_text(content)
         with pytest.raises(ValueError, match=message):
             read_examples(path, GLUE[task])
+
+    @pytest.mark.parametrize(
+        ("name", "content", "message"),
+        [
+            ("train.tsv.xz", lzma.compress(b"sentence\tlabel\n" * 999)[:-20], r"train\.tsv\.xz cannot be read"),
+            ("train.tsv.gz", gzip.compress(b"sentence\tlabel\n" * 999)[:-20], r"train\.tsv\.gz cannot be read"),
+            ("train.tsv.xz", b"not compressed", r"train\.tsv\.xz cannot be read"),
+            ("train.tsv", b"sentence\tlabel\n\xff\t1\n", r"train\.tsv, line 2: not UTF-8"),
+        ],
+    )
+    def test_what_cannot_be_read_is_named(self, tmp_path: Path, name: str, content: bytes, message: str) -> None:
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(ValueError, match=message):
+            read_examples(tmp_path / name, GLUE["SST-2"])
+
+    def test_a_byte_order_mark_is_no_column(self, tmp_path: Path) -> None:
+        path = tmp_path / "train.tsv"
+        path.write_text("sentence\tlabel\nfine\t1\n", encoding="utf-8-sig")
+        assert read_examples(path, GLUE["SST-2"])[0].first == "fine"
 
     def test_missing(self, tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=r"CoLA has no train\.tsv or train_sample\.tsv"):

@@ -31,6 +31,7 @@ class Stream:
     """Numbered documents; counts what is read."""
 
     read = 0
+    end: int | None = None
 
     def __init__(self, first: int = 0) -> None:
         self.first = first
@@ -40,7 +41,7 @@ class Stream:
 
     def __iter__(self) -> Any:
         number = self.first
-        while True:
+        while number != Stream.end:
             Stream.read += 1
             yield {"text": f"document {number}"}
             number += 1
@@ -79,6 +80,19 @@ def test_c4_is_streamed_in_parts_and_goes_on(tmp_path: Path, stand_in: list[tupl
     assert not stand_in, "nothing is asked for when all is there"
     hub.fetch_c4(tmp_path, 11)
     assert sum(1 for path in text_files(tmp_path) for _ in documents(path)) == 11, "a short last part grows"
+
+
+def test_a_stream_that_ends(tmp_path: Path, stand_in: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Stream, "end", 8)
+    assert hub.fetch_c4(tmp_path, 15) == 8
+    assert len(text_files(tmp_path)) == 2, "no part is empty"
+    result = CliRunner().invoke(app, ["fetch", "c4", "--out", str(tmp_path), "--documents", "15"])
+    assert result.exit_code == 0 and "8 of 15 documents" in result.output
+    monkeypatch.setattr(Stream, "end", 9)
+    part = tmp_path / "c4-00001.jsonl.gz"
+    part.write_bytes(part.read_bytes()[:-9])
+    assert hub.fetch_c4(tmp_path, 15) == 9, "a part that cannot be read is fetched again"
+    assert sum(1 for path in text_files(tmp_path) for _ in documents(path)) == 9
 
 
 def test_every_glue_task_reads_back(tmp_path: Path, stand_in: list[tuple[Any, ...]]) -> None:

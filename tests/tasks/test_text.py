@@ -39,12 +39,21 @@ class TestCorpus:
             ("a.jsonl", b'{"text": 3}\n', r"a\.jsonl, line 1: .*not a string"),
             ("a.txt", b"fine\n\xff\n", r"a\.txt, line 2: not UTF-8"),
             ("a.txt.xz", b"not compressed", r"a\.txt\.xz cannot be read"),
+            ("a.txt.xz", lzma.compress(b"one\n" * 999)[:-20], r"a\.txt\.xz cannot be read"),
+            ("a.txt.gz", gzip.compress(b"one\n" * 999)[:-20], r"a\.txt\.gz cannot be read"),
+            ("a.txt.gz", gzip.compress(bytes(range(128)))[:10] + b"\xff" * 40, r"a\.txt\.gz cannot be read after line"),
+            ("a.jsonl", b'{"text": "x"}\n{"text": "\\ud800"}\n', r"a\.jsonl, line 2: .*half of a character"),
         ],
     )
     def test_what_cannot_be_read_is_named(self, tmp_path: Path, name: str, content: bytes, message: str) -> None:
         (tmp_path / name).write_bytes(content)
         with pytest.raises(ValueError, match=message):
             list(documents(tmp_path / name))
+
+    @pytest.mark.parametrize(("name", "content"), [("a.txt", "one"), ("a.jsonl", '{"text": "one"}')])
+    def test_a_byte_order_mark_is_no_text(self, tmp_path: Path, name: str, content: str) -> None:
+        (tmp_path / name).write_text(content, encoding="utf-8-sig")
+        assert list(documents(tmp_path / name)) == ["one"]
 
     def test_no_text(self, tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="holds no text"):

@@ -3,6 +3,7 @@
 import gzip
 import json
 import lzma
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ def documents(path: Path) -> Iterator[str]:
 
     What cannot be read is an error that names the file and the line.
     """
-    kind, lines, block = _kind(path), _lines(path), []
+    kind, lines, block = _kind(path), read_lines(path), []
     for number, line in enumerate(lines, 1):
         if kind == ".jsonl":
             if line.strip():
@@ -47,15 +48,19 @@ def _kind(path: Path) -> str | None:
     return suffixes[-1] if suffixes and suffixes[-1] in KINDS else None
 
 
-def _lines(path: Path) -> Iterator[str]:
+def read_lines(path: Path) -> Iterator[str]:
+    """Yield the lines of a file, plain or compressed, without a byte-order mark in front.
+
+    What cannot be read is an error that names the file and the line.
+    """
     number = 0
     try:
         with OPENERS[path.suffix if path.suffix in OPENERS else ""](path, "rb") as file:
-            for number, line in enumerate(file, 1):  # noqa: B007
-                yield line.decode()
+            for number, line in enumerate(file, 1):
+                yield line.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}, line {number}: not UTF-8 ({error.reason})") from None
-    except (OSError, EOFError, lzma.LZMAError) as error:
+    except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
         raise ValueError(f"{path} cannot be read after line {number} ({error})") from None
 
 
@@ -68,4 +73,8 @@ def _text(path: Path, number: int, line: str) -> str:
         raise ValueError(f'{path}, line {number}: no "text" in it') from None
     if not isinstance(text, str):
         raise ValueError(f'{path}, line {number}: its "text" is not a string')
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f'{path}, line {number}: its "text" has half of a character ({error.reason})') from None
     return text

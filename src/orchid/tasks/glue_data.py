@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from orchid.ops.checks import check_choice
-from orchid.tasks.corpus import OPENERS
+from orchid.tasks.corpus import read_lines
 
 ENTAILMENT = ("entailment", "not_entailment")
 NLI = ("entailment", "neutral", "contradiction")
@@ -131,9 +131,7 @@ def find_files(folder: Path, spec: GlueSpec) -> tuple[Path, list[Path]]:
 
 def read_examples(path: Path, spec: GlueSpec) -> list[Example]:
     """Return the examples of a TSV file; what is wrong with a line is an error that names it."""
-    ending = path.suffix if path.suffix in OPENERS else ""
-    with OPENERS[ending](path, "rt", encoding="utf-8", newline="\n") as file:
-        lines = [line.rstrip("\r\n").split("\t") for line in file]
+    lines = [line.rstrip("\r\n").split("\t") for line in read_lines(path)]
     if not lines:
         raise ValueError(f"{path} is empty")
     header, rows, first = (list(spec.columns), lines, 1) if spec.columns else (lines[0], lines[1:], 2)

@@ -6,6 +6,7 @@ after the last one.
 
 import gzip
 import json
+import zlib
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -25,19 +26,28 @@ DEV = {"MNLI": {"validation_matched": "dev_matched", "validation_mismatched": "d
 
 
 def fetch_c4(out: Path, documents: int, progress: Callable[[int], None] = lambda done: None) -> int:
-    """Stream the first documents of C4's English part into OUT/c4-00000.jsonl.gz and so on; return their number."""
+    """Stream the first documents of C4's English part into OUT/c4-00000.jsonl.gz and so on.
+
+    Return how many there are now: fewer than asked for where the stream ends before.
+    """
     check_at_least("--documents", documents, 1)
     out.mkdir(parents=True, exist_ok=True)
     parts = -(-documents // PART)
     sizes = [min(PART, documents - index * PART) for index in range(parts)]
     first = next((index for index, size in enumerate(sizes) if _count(_part(out, index)) < size), parts)
-    if first < parts:
-        stream = _load("allenai/c4", "en", split="train", streaming=True).skip(first * PART)
-        texts = (row["text"] for row in stream)
-        for index in range(first, parts):
-            _write_part(_part(out, index), islice(texts, sizes[index]))
-            progress(min(documents, (index + 1) * PART))
-    return documents
+    if first == parts:
+        return documents
+    stream = _load("allenai/c4", "en", split="train", streaming=True).skip(first * PART)
+    texts, done = (row["text"] for row in stream), first * PART
+    for index in range(first, parts):
+        part = list(islice(texts, sizes[index]))
+        if part:
+            _write_part(_part(out, index), part)
+        done += len(part)
+        progress(done)
+        if len(part) < sizes[index]:
+            break
+    return done
 
 
 def _part(out: Path, index: int) -> Path:
@@ -45,14 +55,15 @@ def _part(out: Path, index: int) -> Path:
 
 
 def _count(path: Path) -> int:
-    """Return the documents of a part: none where there is no file, less than PART in the last of a shorter call."""
-    if not path.is_file():
+    """Return the documents of a part: less than PART in the last of a shorter call, none where it cannot be read."""
+    try:
+        with gzip.open(path, "rb") as file:
+            return sum(1 for _ in file)
+    except (OSError, EOFError, zlib.error):
         return 0
-    with gzip.open(path, "rb") as file:
-        return sum(1 for _ in file)
 
 
-def _write_part(path: Path, texts: Iterator[str]) -> None:
+def _write_part(path: Path, texts: list[str]) -> None:
     with atomic(path) as temporary, gzip.open(temporary, "wt", encoding="utf-8") as file:
         for text in texts:
             file.write(json.dumps({"text": text}) + "\n")
