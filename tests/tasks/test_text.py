@@ -159,6 +159,8 @@ class TestShards:
         config = MaskedLMConfig(train=str(out), valid=str(out), length=4)
         with pytest.raises(ValueError, match=r"00001\.bin is damaged"):
             config.build(BertConfig(), seed=0).train_batch(0, 1, "cpu")
+        with pytest.raises(ValueError, match=r"00001\.bin is damaged"):
+            config.build(BertConfig(), seed=0).evaluate(torch.nn.Identity(), "cpu")
         for entry in index["shards"]:
             del entry["sha256"]
         (out / "index.json").write_text(json.dumps(index))

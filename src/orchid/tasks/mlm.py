@@ -140,6 +140,8 @@ class MaskedLMTask:
         """
         _, folders = self.data()
         names = folder_names([shards.folder for shards in folders])
+        for shards in folders:
+            shards.verify()
         parts = {name: self._evaluate(model, shards, device) for name, shards in zip(names, folders, strict=True)}
         if len(parts) > 1:
             parts[""] = torch.stack(list(parts.values())).sum(dim=0)

@@ -206,7 +206,7 @@ class Shards:
         self.vocabulary: str | None = facts.get("vocabulary")  # indexes of before have none
         self.special = Special(**facts["special"])
         self.entries: list[dict[str, Any]] = facts["shards"]
-        self._dtype, self._arrays = facts["dtype"], []
+        self._dtype, self._arrays, self._verified = facts["dtype"], [], False
         for number, entry in enumerate(self.entries):
             path = folder / f"{number:05d}.bin"
             expected = entry["tokens"] * np.dtype(self._dtype).itemsize
@@ -215,11 +215,14 @@ class Shards:
             self._arrays.append(_mapped(path, self._dtype))
 
     def verify(self) -> None:
-        """Read all shards once; one that is not what was written, or has ids the tokenizer lacks, is an error."""
+        """Read all shards, once; one that is not what was written, or has ids the tokenizer lacks, is an error."""
+        if self._verified:
+            return
         for number, entry in enumerate(self.entries):
             path = self.folder / f"{number:05d}.bin"
             if what := damage(path, entry, self._dtype, self.vocab_size):
                 raise ValueError(f"{path} is damaged ({what}); tokenize again")
+        self._verified = True
 
     @property
     def tokens(self) -> int:
