@@ -60,7 +60,11 @@ class TestFiles:
         ("name", "content", "message"),
         [
             ("train.tsv.xz", lzma.compress(b"sentence\tlabel\n" * 999)[:-20], r"train\.tsv\.xz cannot be read"),
-            ("train.tsv.gz", gzip.compress(b"sentence\tlabel\n" * 999)[:-20], r"train\.tsv\.gz cannot be read"),
+            (
+                "train.tsv.gz",
+                gzip.compress(b"sentence\tlabel\n" * 999, mtime=0)[:-20],
+                r"train\.tsv\.gz cannot be read",
+            ),
             ("train.tsv.xz", b"not compressed", r"train\.tsv\.xz cannot be read"),
             ("train.tsv", b"sentence\tlabel\n\xff\t1\n", r"train\.tsv, line 2: not UTF-8"),
         ],
