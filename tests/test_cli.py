@@ -8,6 +8,7 @@ from typer.testing import CliRunner, Result
 
 from orchid.cli import app
 from orchid.recipes import list_recipes
+from orchid.train.lock import FolderLock
 
 
 def orchid(*arguments: object) -> Result:
@@ -59,6 +60,18 @@ def test_bad_input_is_exit_code_2(
     outcome = orchid(*arguments)
     assert outcome.exit_code == 2
     assert message in outcome.stderr
+
+
+def test_two_at_once_in_one_folder(tmp_path: Path) -> None:
+    run = ("train", "recall/demo-orchid", "--tiny", "--cpu", "--out", tmp_path / "run", "--resume")
+    assert orchid(*run, "--time-limit", 0).exit_code == 0
+    other = FolderLock(tmp_path / "run" / "run.lock")
+    other.acquire()
+    second = orchid(*run)
+    assert second.exit_code == 2 and "is in use: another process trains in it" in second.stderr
+    assert orchid("eval", tmp_path / "run", "--cpu").exit_code == 0, "reading is free to all"
+    other.release()
+    assert orchid(*run).exit_code == 0
 
 
 def test_demo(tmp_path: Path) -> None:

@@ -22,9 +22,11 @@ from helpers import (
 from safetensors.torch import load_file
 
 from orchid.recipes import get_recipe, list_recipes
+from orchid.report.runs import load_run
 from orchid.tasks import image_files
 from orchid.train.config import Experiment
 from orchid.train.engine import Diverged, Engine
+from orchid.train.lock import InUse
 from orchid.train.run_folder import RunFolder
 
 
@@ -241,6 +243,13 @@ class TestFolders:
         Engine(experiment(), tmp_path, cpu=True)
         assert not list(tmp_path.glob(".*"))
 
+    def test_a_folder_of_a_killed_process_is_no_obstacle(self, tmp_path: Path) -> None:
+        stray = tmp_path / ".model.abc.writing"
+        stray.mkdir()
+        (stray / "config.json").write_text("{}")
+        Engine(experiment(), tmp_path, cpu=True)
+        assert not stray.exists()
+
     def test_files_are_readable_as_any_other(self, tmp_path: Path) -> None:
         Engine(experiment(), tmp_path / "run", cpu=True)
         (tmp_path / "plain").write_text("")
@@ -283,3 +292,57 @@ class TestFolders:
         file.write_bytes(file.read_bytes()[:-100])
         with pytest.raises(ValueError, match=f"{file.name} is damaged"):
             Engine(experiment(), tmp_path, resume=True, cpu=True).train()
+
+
+class TestOneWriter:
+    def test_a_folder_in_use_is_left_alone(self, tmp_path: Path) -> None:
+        first = Engine(experiment(), tmp_path, cpu=True)
+        unfinished = tmp_path / "checkpoints" / ".step-00000004.safetensors.abc.writing"
+        unfinished.write_text("half of it")
+        before = snapshot(tmp_path)
+        with pytest.raises(InUse, match=f"{tmp_path} is in use"):
+            Engine(experiment(), tmp_path, resume=True, cpu=True)
+        assert snapshot(tmp_path) == before
+        assert first.train().result is not None
+        assert Engine(experiment(), tmp_path, resume=True, cpu=True).train().result is not None, "given back at the end"
+        assert not unfinished.exists(), "only the one who holds the lock tidies up"
+
+    def test_a_run_that_failed_gives_the_folder_back(self, tmp_path: Path) -> None:
+        first = Engine(experiment(), tmp_path, cpu=True)
+        first.take_step = lambda pieces: _die()
+        with pytest.raises(RuntimeError, match="killed"):
+            first.train()
+        assert Engine(experiment(), tmp_path, resume=True, cpu=True).train().result is not None
+
+    @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # of threads, which the child does not need
+    def test_readers_of_data_do_not_keep_the_lock_of_a_killed_run(self, tmp_path: Path) -> None:
+        folder = RunFolder(tmp_path)
+        folder.open(experiment().to_dict(), resume=False)
+        ready, go = os.pipe(), os.pipe()
+        child = os.fork()
+        if not child:
+            os.write(ready[1], b".")
+            os.read(go[0], 1)
+            os._exit(0)
+        os.read(ready[0], 1)
+        folder.lock.release()  # as the end of the process would
+        RunFolder(tmp_path).open(experiment().to_dict(), resume=True)
+        os.write(go[1], b".")
+        os.waitpid(child, 0)
+
+    def test_reading_a_run_writes_and_deletes_nothing(self, tmp_path: Path) -> None:
+        """Evaluating a run that is being trained must not take away the checkpoint it writes."""
+        engine = Engine(experiment(), tmp_path, time_limit=0.0, cpu=True)
+        engine.train()
+        engine.folder.lock.acquire()
+        (tmp_path / "checkpoints" / ".step-00000004.safetensors.abc.writing").write_text("half of it")
+        before = snapshot(tmp_path)
+        reader = load_run(tmp_path, cpu=True)
+        assert reader.evaluate()
+        with pytest.raises(ValueError, match="only reads"):
+            reader.train()
+        assert snapshot(tmp_path) == before
+
+
+def snapshot(folder: Path) -> dict[str, tuple[int, int]]:
+    return {str(path): (path.stat().st_mtime_ns, path.stat().st_size) for path in folder.rglob("*")}

@@ -16,7 +16,7 @@ from orchid.cli import app
 from orchid.recipes import get_recipe, match_recipes
 from orchid.recipes.recall import MODELS
 from orchid.train.engine import Diverged, Engine
-from orchid.train.grid import Cell, _claimed, keep_result, run_cells
+from orchid.train.grid import Cell, keep_result, run_cells
 from orchid.train.run_folder import RunFolder
 from orchid.train.tune import SEED, choose, keep_choices, tuning_cells
 
@@ -58,9 +58,10 @@ def test_a_time_limit_stops_the_grid_and_the_next_call_goes_on(tmp_path: Path) -
 
 def test_a_run_of_another_worker_is_left_alone(tmp_path: Path) -> None:
     grid = cells(tmp_path, *RECIPES)
-    with _claimed(grid[1].folder) as mine:
-        assert mine
-        run_cells(grid, quiet(), cpu=True)
+    other = RunFolder(grid[1].folder)
+    other.open(grid[1].experiment.to_dict(), resume=True)
+    run_cells(grid, quiet(), cpu=True)
+    other.lock.release()
     assert [cell.result() is not None for cell in grid] == [True, False, True]
     run_cells(grid, quiet(), cpu=True)
     assert grid[1].result() is not None

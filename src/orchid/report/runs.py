@@ -9,11 +9,11 @@ from orchid.train.run_folder import RunFolder
 
 
 def load_run(path: Path, *, cpu: bool = False) -> Engine:
-    """Return the engine of a run with its trained weights, ready to evaluate."""
+    """Return the engine of a run with its trained weights, ready to evaluate; the folder is only read."""
     config = RunFolder(path).read_config()
     experiment: Experiment = get_recipe(config["recipe"]).build()
     replace_settings(experiment, config)
-    engine = Engine(experiment, path, resume=True, cpu=cpu)
+    engine = Engine(experiment, path, claim=False, cpu=cpu)
     engine.load()
     engine.model.eval()
     return engine

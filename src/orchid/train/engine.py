@@ -58,6 +58,8 @@ class Engine:
         experiment: what to run.
         out: the run's folder.
         resume: continue the run that the folder holds; a folder without one starts afresh.
+        claim: lock the folder until ``train`` has ended. Without, the engine only reads what a run has left there, be
+            it one that another process is training at the moment: it writes and deletes nothing, and cannot train.
         time_limit: minutes after which to stop with a checkpoint, or None.
         cpu: stay on the CPU even where there is a GPU.
         tensorboard: write event files for TensorBoard too.
@@ -69,6 +71,7 @@ class Engine:
         out: Path,
         *,
         resume: bool = False,
+        claim: bool = True,
         time_limit: float | None = None,
         cpu: bool = False,
         tensorboard: bool = False,
@@ -83,7 +86,8 @@ class Engine:
         torch.manual_seed(experiment.seed)
         self.task: Task = experiment.build()
         model = self.task.build_model()
-        if self.accelerator.is_main_process:  # only now: settings that build nothing claim no folder
+        self.claim = claim
+        if claim and self.accelerator.is_main_process:  # only now: settings that build nothing claim no folder
             self.folder.open(experiment.to_dict(), resume=resume)
         self.accelerator.wait_for_everyone()
         self.parameters = sum(p.numel() for p in model.parameters())
@@ -114,6 +118,16 @@ class Engine:
 
     def train(self) -> Outcome:
         """Train to the last step, or until the time limit; an interrupted run keeps what it has."""
+        if not self.claim:
+            raise ValueError(f"the engine only reads {self.folder.path}: build it with claim=True to train")
+        try:
+            if self.accelerator.is_main_process:
+                self.folder.lock.acquire()
+            return self._train()
+        finally:
+            self.folder.lock.release()
+
+    def _train(self) -> Outcome:
         finished = self.folder.read_result()
         if finished is not None:
             return Outcome(self.folder.path, finished["steps"], finished)
@@ -145,6 +159,7 @@ class Engine:
 
     def close(self) -> None:
         """Part from the other processes, if any: left to the end of the interpreter, their threads may abort it."""
+        self.folder.lock.release()
         if self.accelerator.num_processes > 1:
             self.accelerator.wait_for_everyone()
             torch.distributed.destroy_process_group()

@@ -1,14 +1,13 @@
 """Many runs as one: what is done is skipped, what was cut short is resumed, several workers share the rest."""
 
 import contextlib
-import fcntl
 import gc
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,6 +19,7 @@ from orchid.files import write_json
 from orchid.train.config import Experiment
 from orchid.train.engine import Diverged, Engine
 from orchid.train.environment import JOBS
+from orchid.train.lock import InUse
 from orchid.train.run_folder import RunFolder
 
 # Tells the workers of one grid from those of the next: a run that failed in this one is not tried again.
@@ -67,26 +67,27 @@ def run_cells(
     """
     deadline = None if minutes is None else time.monotonic() + 60 * minutes
     for cell in cells:
-        with _claimed(cell.folder) as mine:
-            if not mine or _failed(cell):
+        if _failed(cell):
+            continue
+        try:
+            if cell.result() is not None:
                 continue
-            try:
-                if cell.result() is not None:
-                    continue
-                left = None if deadline is None else max(0.0, (deadline - time.monotonic()) / 60)
-                outcome = Engine(
-                    cell.experiment, cell.folder, resume=True, time_limit=left, cpu=cpu, tensorboard=tensorboard
-                ).train()
-            except (Diverged, ValueError, OSError, RuntimeError) as error:
-                console.print(f"{cell.name}  failed: {error}", markup=False)
-                _failures(cell).write_text(_grid())
-                continue
-            finally:
-                gc.collect()  # a captured step holds its memory until then
-                if torch.cuda.is_available():
-                    torch.cuda.empty_cache()
-            if outcome.stopped is not None:
-                return outcome.stopped
+            left = None if deadline is None else max(0.0, (deadline - time.monotonic()) / 60)
+            outcome = Engine(
+                cell.experiment, cell.folder, resume=True, time_limit=left, cpu=cpu, tensorboard=tensorboard
+            ).train()
+        except InUse:
+            continue  # another worker is at it
+        except (Diverged, ValueError, OSError, RuntimeError) as error:
+            console.print(f"{cell.name}  failed: {error}", markup=False)
+            _mark_failed(cell)
+            continue
+        finally:
+            gc.collect()  # a captured step holds its memory until then
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
+        if outcome.stopped is not None:
+            return outcome.stopped
     return None
 
 
@@ -147,20 +148,12 @@ def _failures(cell: Cell) -> Path:
     return cell.folder.with_name(f"{cell.folder.name}.failed")
 
 
+def _mark_failed(cell: Cell) -> None:
+    cell.folder.parent.mkdir(parents=True, exist_ok=True)  # settings that do not fit have claimed no folder
+    _failures(cell).write_text(_grid())
+
+
 def _failed(cell: Cell) -> bool:
     """Return whether the run failed in this very grid; another one tries it again."""
     marker = _failures(cell)
     return marker.is_file() and marker.read_text() == _grid()
-
-
-@contextlib.contextmanager
-def _claimed(folder: Path) -> Iterator[bool]:
-    """Give whether this process may run ``folder``: a lock beside it that the system drops when the process ends."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with folder.with_name(f"{folder.name}.lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            yield False
-            return
-        yield True

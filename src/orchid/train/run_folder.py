@@ -1,6 +1,7 @@
 """A run's folder: resolved config, metrics.jsonl, checkpoints, result.json. Every file appears whole or not at all."""
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from orchid.files import TEMPORARY, atomic, write_json
+from orchid.train.lock import FolderLock
 from orchid.train.sharding import spread_like, whole
 
 KEPT_CHECKPOINTS = 2
@@ -27,19 +29,36 @@ class RunFolder:
         self.model = path / "model.safetensors"
         self.checkpoints = path / "checkpoints"
         self.tensorboard = path / "tensorboard"
+        self.lock = FolderLock(path / "run.lock")
 
     def open(self, config: dict[str, Any], *, resume: bool) -> None:
-        """Claim the folder for a run of ``config``; another run's folder is an error."""
+        """Claim the folder for a run of ``config`` and lock it; another run's folder, or one in use, is an error."""
+        self._accept(config, resume=resume)
+        self.path.mkdir(parents=True, exist_ok=True)
+        self.lock.acquire()
+        try:
+            self._accept(config, resume=resume)  # again: another process may have come first
+            if not self.config.is_file():
+                write_json(self.config, config)
+            self.checkpoints.mkdir(exist_ok=True)
+            for stray in filter(_is_temporary, [*self.path.iterdir(), *self.checkpoints.iterdir()]):
+                # Left by a process that was killed while it wrote; none that lives writes while the lock is ours.
+                if stray.is_dir():
+                    shutil.rmtree(stray)
+                else:
+                    stray.unlink()
+        except BaseException:
+            self.lock.release()
+            raise
+
+    def _accept(self, config: dict[str, Any], *, resume: bool) -> None:
         if self.config.is_file():
             self.check(config, ask_resume=not resume)
-        elif self.path.is_dir() and any(not _is_temporary(path) for path in self.path.iterdir()):
+        elif self.path.is_dir() and any(map(self._is_foreign, self.path.iterdir())):
             raise ValueError(f"{self.path} is not empty and holds no run; choose another --out")
-        self.path.mkdir(parents=True, exist_ok=True)
-        if not self.config.is_file():
-            write_json(self.config, config)
-        self.checkpoints.mkdir(exist_ok=True)
-        for stray in filter(_is_temporary, [*self.path.iterdir(), *self.checkpoints.iterdir()]):
-            stray.unlink()  # left by a process that was killed while it wrote
+
+    def _is_foreign(self, path: Path) -> bool:
+        return path != self.lock.path and not _is_temporary(path)
 
     def check(self, config: dict[str, Any], *, ask_resume: bool = False) -> None:
         """Accept the folder only as that of a run of ``config``."""
