@@ -16,7 +16,7 @@ from orchid.cli import app
 from orchid.recipes import get_recipe, match_recipes
 from orchid.recipes.recall import MODELS
 from orchid.train.engine import Diverged, Engine
-from orchid.train.grid import Cell, keep_result, run_cells
+from orchid.train.grid import Cell, keep_result, run_cells, run_workers
 from orchid.train.run_folder import RunFolder
 from orchid.train.tune import SEED, choose, keep_choices, tuning_cells
 
@@ -131,6 +131,26 @@ def test_a_failed_run_is_tried_again_by_the_next_grid_only(tmp_path: Path, monke
         monkeypatch.setenv("ORCHID_GRID", name)
         run_cells(grid, quiet(), cpu=True)
         assert len(calls) == expected
+    monkeypatch.delenv("ORCHID_GRID")
+    for expected in (3, 4):  # the same process, as in containers, where it has the same number again and again
+        run_cells(grid, quiet(), cpu=True)
+        assert len(calls) == expected
+
+
+def test_workers_share_a_name_that_no_other_grid_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = []
+
+    class Worker:
+        def __init__(self, command: list[str], env: dict[str, str], preexec_fn: object) -> None:
+            names.append(env["ORCHID_GRID"])
+
+        def wait(self) -> int:
+            return 0
+
+    monkeypatch.setattr(subprocess, "Popen", Worker)
+    for _ in range(2):
+        assert run_workers(2) == (None, 0)
+    assert names[0] == names[1] != names[2] == names[3]
 
 
 def test_a_finished_run_of_other_settings_is_not_done(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,8 @@ from orchid.train.environment import JOBS
 from orchid.train.lock import InUse
 from orchid.train.run_folder import RunFolder
 
-# Tells the workers of one grid from those of the next: a run that failed in this one is not tried again.
+# Tells the workers of one grid from those of the next: a run that failed in this one is not tried again. Process
+# numbers would not do: in a container every grid may have the same.
 GRID = "ORCHID_GRID"
 # How a worker leaves when the time is up.
 TIME_IS_UP = 75
@@ -66,8 +68,9 @@ def run_cells(
     Returns why the grid stopped early ("time limit", "interrupt", "termination"), or None.
     """
     deadline = None if minutes is None else time.monotonic() + 60 * minutes
+    grid = os.environ.get(GRID) or uuid.uuid4().hex
     for cell in cells:
-        if _failed(cell):
+        if _failed(cell, grid):
             continue
         try:
             if cell.result() is not None:
@@ -80,7 +83,7 @@ def run_cells(
             continue  # another worker is at it
         except (Diverged, ValueError, OSError, RuntimeError) as error:
             console.print(f"{cell.name}  failed: {error}", markup=False)
-            _mark_failed(cell)
+            _mark_failed(cell, grid)
             continue
         finally:
             gc.collect()  # a captured step holds its memory until then
@@ -96,7 +99,7 @@ def run_workers(jobs: int) -> tuple[str | None, int]:
     environment = {
         **os.environ,
         JOBS: str(jobs),
-        GRID: str(os.getpid()),
+        GRID: uuid.uuid4().hex,
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
     }
     command = [sys.executable, "-m", "orchid", *sys.argv[1:]]
@@ -140,20 +143,16 @@ def _heed_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def _grid() -> str:
-    return os.environ.get(GRID, str(os.getpid()))
-
-
 def _failures(cell: Cell) -> Path:
     return cell.folder.with_name(f"{cell.folder.name}.failed")
 
 
-def _mark_failed(cell: Cell) -> None:
+def _mark_failed(cell: Cell, grid: str) -> None:
     cell.folder.parent.mkdir(parents=True, exist_ok=True)  # settings that do not fit have claimed no folder
-    _failures(cell).write_text(_grid())
+    _failures(cell).write_text(grid)
 
 
-def _failed(cell: Cell) -> bool:
+def _failed(cell: Cell, grid: str) -> bool:
     """Return whether the run failed in this very grid; another one tries it again."""
     marker = _failures(cell)
-    return marker.is_file() and marker.read_text() == _grid()
+    return marker.is_file() and marker.read_text() == grid
