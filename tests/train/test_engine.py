@@ -238,6 +238,11 @@ class TestFolders:
             Engine(wrong, tmp_path / "run", cpu=True)
         assert not (tmp_path / "run").exists()
 
+    def test_settings_that_cannot_be_trained_with_claim_no_folder(self, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match=r"train\.beta2=5 must lie in"):
+            Engine(experiment(beta2=5), tmp_path / "run", cpu=True)
+        assert not (tmp_path / "run").exists()
+
     def test_killed_before_the_first_file_was_whole(self, tmp_path: Path) -> None:
         (tmp_path / ".config.json.abc.writing").write_text('{"rec')
         Engine(experiment(), tmp_path, cpu=True)

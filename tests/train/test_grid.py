@@ -214,6 +214,11 @@ class TestTune:
         (choice,) = json.loads((tmp_path / "tuning.json").read_text())["tuning"]
         assert set(choice["trials"]) == {"0.001", "0.01"}
 
+    @pytest.mark.parametrize("rate", [0.0, -1.0, float("nan"), float("inf")])
+    def test_rates_that_are_none(self, rate: float, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match=f"--rates: {rate:g} is not a positive learning rate"):
+            tuning_cells(get_recipe("recall/demo-orchid").tiny(), [1e-3, rate], tmp_path)
+
     def test_nothing_is_chosen_before_all_trials_are_done(self, tmp_path: Path) -> None:
         trials = tuning_cells(get_recipe("recall/demo-orchid").tiny(), [1e-3, 1e-2], tmp_path)
         run_cells(trials[:1], quiet(), cpu=True)

@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import json
+import math
 import types
 import typing
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from typing import Any, Protocol, Self, runtime_checkable
 
 from torch import Tensor, nn
 
-from orchid.ops.checks import did_you_mean
+from orchid.ops.checks import check_fraction, did_you_mean
 
 SCHEDULES = ("constant", "cosine", "linear")
 PRECISIONS = ("no", "bf16", "fp16")
@@ -99,12 +100,17 @@ class TrainConfig:
     checkpoint_every: int = 500
 
     def __post_init__(self) -> None:
+        self.check()
+
+    def check(self) -> None:
+        """Accept only settings that can be trained with; the first that cannot is an error that names it."""
         for name in ("steps", "batch_size", "accumulate", "log_every", "evaluate_every", "checkpoint_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"train.{name}={getattr(self, name)!r} must be at least 1")
         for name in ("learning_rate", "warmup", "weight_decay", "clip"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"train.{name}={getattr(self, name)!r} must not be negative")
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"train.{name}={getattr(self, name)!r} must be finite and must not be negative")
+        check_fraction("train.beta2", self.beta2)
         for name, choices in (("schedule", SCHEDULES), ("precision", PRECISIONS), ("parallel", PARALLEL)):
             if getattr(self, name) not in choices:
                 raise ValueError(f"train.{name}={getattr(self, name)!r} is not one of {', '.join(choices)}")
@@ -150,7 +156,7 @@ def apply_overrides(experiment: Experiment, assignments: list[str]) -> None:
     """Apply ``a.b=value``s, in place, then check the whole; what is wrong is an error that names what is right."""
     for assignment in assignments:
         _apply(experiment, assignment)
-    experiment.train.__post_init__()
+    experiment.train.check()
 
 
 def _apply(experiment: Experiment, assignment: str) -> None:

@@ -77,6 +77,7 @@ class Engine:
         tensorboard: bool = False,
     ) -> None:
         self.experiment, self.config = experiment, experiment.train
+        self.config.check()  # again: they may have been changed since
         self.folder = RunFolder(out)
         self.stopper = Stopper(time_limit)
         AcceleratorState._reset_state()  # accelerate keeps one for the process; a run's settings are its own

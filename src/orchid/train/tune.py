@@ -1,6 +1,7 @@
 """Learning rates: one grid for all, a quarter of the steps, a seed that no result uses, the validation set decides."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ def keep_choices(path: Path, choices: list[dict[str, Any]]) -> None:
 def tuning_cells(experiment: Experiment, rates: list[float], out: Path) -> list[Cell]:
     """Return the runs that choose the learning rate of ``experiment``; its test set is not touched."""
     for rate in rates:
-        if not rate > 0:
+        if not 0 < rate < math.inf:
             raise ValueError(f"--rates: {rate:g} is not a positive learning rate")
     cells = []
     for rate in rates:
