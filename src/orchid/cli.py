@@ -182,10 +182,12 @@ def tune(
     from orchid.report.grid import tuning_summary
     from orchid.train.environment import JOBS
     from orchid.train.grid import parse_numbers
-    from orchid.train.tune import RATES, choose, keep_choices, tuning_cells
+    from orchid.train.tune import RATES, choose, keep_choices, read_choices, tuning_cells
 
     with errors():
         values = parse_numbers("--rates", rates, float) if rates else list(RATES)
+        if json_file is not None:
+            read_choices(json_file)  # one that cannot take the choices is an error before anything is trained
         groups = [tuning_cells(resolve(r.name, settings, None, tiny), values, out) for r in match_recipes(recipes)]
         cells = [cell for group in groups for cell in group]
         stopped, status = run_grid(cells, jobs, {"cpu": cpu, "minutes": time_limit})

@@ -214,6 +214,17 @@ class TestTune:
         (choice,) = json.loads((tmp_path / "tuning.json").read_text())["tuning"]
         assert set(choice["trials"]) == {"0.001", "0.01"}
 
+    @pytest.mark.parametrize("text", ['{"rows": []}', "[1, 2]", '{"tuning": [3]}', "not JSON", None])
+    def test_a_file_of_something_else_is_refused_before_training(self, text: str | None, tmp_path: Path) -> None:
+        file, out = tmp_path / "other.json", tmp_path / "trials"
+        file.mkdir() if text is None else file.write_text(text)
+        outcome = CliRunner().invoke(
+            app, ["tune", "recall/v20-s4", "--tiny", "--cpu", "--json", str(file), "--out", str(out)]
+        )
+        assert outcome.exit_code == 2 and f"--json {file} is no file of `orchid tune`" in outcome.stderr
+        assert not out.exists()
+        assert text is None or file.read_text() == text
+
     @pytest.mark.parametrize("rate", [0.0, -1.0, float("nan"), float("inf")])
     def test_rates_that_are_none(self, rate: float, tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=f"--rates: {rate:g} is not a positive learning rate"):

@@ -14,11 +14,21 @@ SHARE = 4
 SEED = 1000
 
 
+def read_choices(path: Path) -> dict[str, dict[str, Any]]:
+    """Return the choices a file holds by their recipes, none if it does not exist; a file of others is an error."""
+    if not path.exists():
+        return {}
+    try:
+        return {choice["recipe"]: choice for choice in json.loads(path.read_text())["tuning"]}
+    except (OSError, ValueError, KeyError, TypeError):
+        raise ValueError(
+            f"--json {path} is no file of `orchid tune`, to which choices could be added; name another or a new one"
+        ) from None
+
+
 def keep_choices(path: Path, choices: list[dict[str, Any]]) -> None:
     """Write the choices; those of other recipes that the file holds already stay."""
-    kept = {}
-    if path.is_file():
-        kept = {choice["recipe"]: choice for choice in json.loads(path.read_text())["tuning"]}
+    kept = read_choices(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_json(path, {"tuning": list((kept | {choice["recipe"]: choice for choice in choices}).values())})
 
