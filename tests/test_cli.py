@@ -36,6 +36,24 @@ def test_train_eval_and_resume(tmp_path: Path) -> None:
     assert again.exit_code == 0
 
 
+def test_eval_says_what_it_evaluates(tmp_path: Path) -> None:
+    run, file = tmp_path / "run", tmp_path / "run" / "model.safetensors"
+    settings = ("--set", "train.steps=4", "--set", "train.checkpoint_every=3")
+    train = ("train", "recall/demo-static", "--tiny", "--cpu", *settings, "--out", run, "--resume")
+    orchid(*train, "--time-limit", 0)
+    assert "checkpoint of step 0 of 4: nothing is trained yet" in orchid("eval", run, "--cpu").stderr
+    orchid(*train)
+    assert orchid("eval", run, "--cpu").stderr == ""
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-8])
+    damaged = orchid("eval", run, "--cpu")
+    assert damaged.exit_code == 2
+    assert str(file) in damaged.stderr and "train RECIPE --resume" in damaged.stderr and "delete" not in damaged.stderr
+    assert orchid(*train).exit_code == 0 and file.read_bytes() == whole, "the advice works"
+    file.unlink()
+    assert "checkpoint of step 3 of 4: the run has no finished model" in orchid("eval", run, "--cpu").stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

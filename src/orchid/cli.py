@@ -311,6 +311,14 @@ def glue(
         leave_stopped(stopped, "the same command")
 
 
+def say_if_unfinished(engine: Any) -> None:
+    """Say which step a model is of, where it is not that of a finished run."""
+    if not engine.finished:
+        trained = "nothing is trained yet" if engine.step == 0 else "the run has no finished model"
+        notes = Console(stderr=True, highlight=False, soft_wrap=True)
+        notes.print(f"checkpoint of step {engine.step} of {engine.config.steps}: {trained}", markup=False)
+
+
 @app.command()
 def export(
     run: Annotated[Path, typer.Argument(help="The folder of a pre-training run.")],
@@ -321,7 +329,7 @@ def export(
     from orchid.report.export import export_run
 
     with errors():
-        export_run(run, out, tokenizer)
+        say_if_unfinished(export_run(run, out, tokenizer))
     console.print(f"files: {out}")
 
 
@@ -336,6 +344,7 @@ def eval_command(
 
     with errors():
         engine = load_run(run, cpu=cpu)
+        say_if_unfinished(engine)
         metrics = engine.evaluate() if data is None else evaluate_folder(engine, data)
     if data is not None:
         console.print(f"predictions: {run / 'own_predictions.tsv'}")

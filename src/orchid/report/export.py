@@ -10,10 +10,11 @@ from orchid.report.runs import load_run
 from orchid.tasks.glue import GlueConfig
 from orchid.tasks.mlm import MaskedLMConfig, MaskedLMTask
 from orchid.tasks.tokenizer import check_tokenizer_of, fit_tokenizer, load_tokenizer
+from orchid.train.engine import Engine
 from orchid.train.run_folder import RunFolder
 
 
-def export_run(run: Path, out: Path, tokenizer: Path | None) -> None:
+def export_run(run: Path, out: Path, tokenizer: Path | None) -> Engine:
     """Write a pre-training run's model into ``out`` for from_pretrained; what does not fit is told before."""
     folder = RunFolder(run)
     task = get_recipe(folder.read_config()["recipe"]).build().task
@@ -40,3 +41,4 @@ def export_run(run: Path, out: Path, tokenizer: Path | None) -> None:
     if card is not None:  # a run that has not ended has nothing to tell yet
         with atomic(out / "README.md") as temporary:
             temporary.write_text(card, encoding="utf-8")
+    return engine

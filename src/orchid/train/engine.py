@@ -97,6 +97,7 @@ class Engine:
         self.tensorboard = tensorboard
         self.board: TensorBoard | None = None
         self.step, self.seconds = 0, 0.0
+        self.finished = False
         self.metrics: dict[str, float] = {}
 
     def _prepare(self, model: nn.Module) -> None:
@@ -130,7 +131,7 @@ class Engine:
 
     def _train(self) -> Outcome:
         finished = self.folder.read_result()
-        if finished is not None:
+        if finished is not None and self.folder.has_model():  # one that is lost or damaged is trained again
             return Outcome(self.folder.path, finished["steps"], finished)
         self._restore()
         began = time.monotonic() - self.seconds
@@ -265,14 +266,18 @@ class Engine:
             yield
 
     def load(self) -> None:
-        """Load the weights of a finished run, or of its newest checkpoint."""
-        if self.folder.model.is_file():
-            self._load_weights(load_tensors(self.folder.model)[0])
-            return
-        checkpoint = self.folder.load_checkpoint()
-        if checkpoint is None:
-            raise ValueError(f"{self.folder.path} holds neither a trained model nor a checkpoint")
-        self._load_weights(_under("model.", checkpoint[0]))
+        """Load the weights of a finished run, or of its newest checkpoint; ``finished`` and ``step`` tell which."""
+        self.finished = self.folder.model.is_file()
+        if self.finished:
+            again = "`orchid train RECIPE --resume`, with the run's settings and --out, writes it again"
+            tensors, state = load_tensors(self.folder.model, again)
+        else:
+            checkpoint = self.folder.load_checkpoint()
+            if checkpoint is None:
+                raise ValueError(f"{self.folder.path} holds neither a trained model nor a checkpoint")
+            tensors, state = _under("model.", checkpoint[0]), checkpoint[1]
+        self._load_weights(tensors)
+        self.step = state.get("step", self.config.steps)
 
     def _load_weights(self, tensors: dict[str, Tensor]) -> None:
         model = self.accelerator.unwrap_model(self.model)

@@ -82,6 +82,14 @@ class RunFolder:
         """Return the result of a finished run, or None."""
         return _read_json(self.result) if self.result.is_file() else None
 
+    def has_model(self) -> bool:
+        """Return whether the trained model is there, whole as far as its header tells."""
+        try:
+            with safe_open(self.model, framework="pt"):
+                return True
+        except (SafetensorError, OSError):
+            return False
+
     def log(self, entry: dict[str, Any]) -> None:
         """Append a line to metrics.jsonl."""
         with self.metrics.open("a") as file:
@@ -130,8 +138,8 @@ def save_tensors(path: Path, tensors: dict[str, Tensor], state: dict[str, Any]) 
         save_file(whole_ones, temporary, metadata={"state": json.dumps(state), "tied": json.dumps(tied)})
 
 
-def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read what ``save_tensors`` wrote."""
+def load_tensors(path: Path, advice: str = "delete it to go on without it") -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read what ``save_tensors`` wrote; of a damaged file the error gives the advice."""
     try:
         with safe_open(path, framework="pt") as file:
             tensors: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
@@ -140,7 +148,7 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             tensors[name] = tensors[first]
         return tensors, json.loads(metadata.get("state", "{}"))
     except (SafetensorError, OSError, ValueError) as error:
-        raise ValueError(f"{path} is damaged and cannot be read ({error}); delete it to go on without it") from error
+        raise ValueError(f"{path} is damaged and cannot be read ({error}); {advice}") from error
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
