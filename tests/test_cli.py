@@ -55,6 +55,27 @@ def test_eval_says_what_it_evaluates(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("file", "text", "message"),
+    [
+        ("config.json", '{"recipe": 5}', "names no recipe"),
+        ("config.json", '{"recipe": "recall/demo-orchyd"}', "did you mean 'recall/demo-orchid'?"),
+        ("config.json", '{"recipe": "recall/demo-static", "model": 3}', "damaged, or of another version: "),
+        ("config.json", "\udcff", "is damaged and cannot be read"),
+        ("result.json", '{"recipe": "recall/demo-static"}', "is damaged: it has no 'config'"),
+        ("metrics.jsonl", '{"step": 1}\n???\n', "is damaged at line 2, '???'"),
+        ("metrics.jsonl", "3\n", "is damaged at line 1, '3'"),
+    ],
+)
+def test_damaged_files_of_a_run_are_named(file: str, text: str, message: str, tmp_path: Path) -> None:
+    run = ("train", "recall/demo-static", "--tiny", "--cpu", "--out", tmp_path, "--resume")
+    assert orchid(*run, "--time-limit", 0).exit_code == 0
+    (tmp_path / file).write_text(text, errors="surrogateescape")
+    outcome = orchid("eval", tmp_path, "--cpu") if file == "config.json" else orchid(*run)
+    assert outcome.exit_code == 2
+    assert str(tmp_path / file) in outcome.stderr and message in outcome.stderr
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["show", "recall/demo-orchyd"], "did you mean 'recall/demo-orchid'?"),

@@ -1,9 +1,12 @@
+import json
+from typing import Any
+
 import pytest
 import torch
 
 from orchid.models.sequence import SequenceModel
-from orchid.recipes import get_recipe
-from orchid.train.config import Experiment, TrainConfig, apply_overrides
+from orchid.recipes import get_recipe, list_recipes
+from orchid.train.config import Experiment, TrainConfig, apply_overrides, replace_settings
 from orchid.train.optim import learning_rate, param_groups
 
 
@@ -50,6 +53,30 @@ def test_overrides(experiment: Experiment) -> None:
 def test_bad_overrides(experiment: Experiment, assignment: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         apply_overrides(experiment, [assignment])
+
+
+@pytest.mark.parametrize("recipe", list_recipes())
+def test_stored_settings_come_back(recipe: str) -> None:
+    stored = get_recipe(recipe).tiny().to_dict()
+    experiment = get_recipe(recipe).build()
+    replace_settings(experiment, json.loads(json.dumps(stored)))
+    assert experiment.to_dict() == stored
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        ({"model": 3}, "'model' is 3, where its keys and values should be"),
+        ({"model": None}, "lacks the key 'model'"),
+        ({"seed": "x"}, "seed='x' must be of type int"),
+        ({"train": {"steps": 3}}, "'train' lacks the key"),
+        ({"colour": 3}, "the configuration has no key 'colour'"),
+    ],
+)
+def test_stored_settings_that_do_not_fit(experiment: Experiment, damage: dict[str, Any], message: str) -> None:
+    stored = {key: value for key, value in (experiment.to_dict() | damage).items() if value is not None}
+    with pytest.raises(ValueError, match=message):
+        replace_settings(experiment, stored)
 
 
 def test_learning_rate_schedules() -> None:

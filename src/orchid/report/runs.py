@@ -10,13 +10,24 @@ from orchid.train.run_folder import RunFolder
 
 def load_run(path: Path, *, cpu: bool = False) -> Engine:
     """Return the engine of a run with its trained weights, ready to evaluate; the folder is only read."""
-    config = RunFolder(path).read_config()
-    experiment: Experiment = get_recipe(config["recipe"]).build()
-    replace_settings(experiment, config)
+    experiment = read_experiment(path)
     engine = Engine(experiment, path, claim=False, cpu=cpu)
     engine.load()
     engine.model.eval()
     return engine
+
+
+def read_experiment(path: Path) -> Experiment:
+    """Return what a run's folder holds a run of."""
+    folder = RunFolder(path)
+    config = folder.read_config()
+    try:
+        experiment = get_recipe(config["recipe"]).build()
+        replace_settings(experiment, config)
+        experiment.train.check()
+    except ValueError as error:
+        raise ValueError(f"{folder.config} is damaged, or of another version: {error}") from None
+    return experiment
 
 
 def evaluate_folder(engine: Engine, folder: Path) -> dict[str, float]:

@@ -202,27 +202,45 @@ def _literal(text: str) -> Any:
 
 def _coerce(path: str, text: str, kind: Any) -> Any:
     value = _literal(text)
-    options = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
-    for option in options:
-        if option is type(None) and value is None:
-            return None
-        if option is float and isinstance(value, int | float) and not isinstance(value, bool):
-            return float(value)
+    for option in _options(kind):
         if option is str:
             return text
-        origin = typing.get_origin(option) or option
-        if isinstance(value, origin) and isinstance(value, bool) == (origin is bool):
-            return value
-    wanted = " or ".join(getattr(option, "__name__", str(option)) for option in options)
-    raise ValueError(f"{path}={text!r} must be of type {wanted}")
+        if _fits(value, option):
+            return float(value) if option is float else value
+    raise ValueError(f"{path}={text!r} must be of type {_wanted(kind)}")
 
 
-def replace_settings(target: Any, stored: dict[str, Any]) -> None:
-    """Set every field of a configuration from stored plain data, in place."""
+def _options(kind: Any) -> tuple[Any, ...]:
+    return typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
+
+
+def _wanted(kind: Any) -> str:
+    return " or ".join(getattr(option, "__name__", str(option)) for option in _options(kind))
+
+
+def _fits(value: Any, option: Any) -> bool:
+    """Return whether a value is of a type; whole numbers are of type float too, True and False are no numbers."""
+    if option is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    origin = typing.get_origin(option) or option
+    return isinstance(value, origin) and isinstance(value, bool) == (origin is bool)
+
+
+def replace_settings(target: Any, stored: Any, path: str = "") -> None:
+    """Set every field of a configuration from stored plain data, in place; what does not fit is an error."""
+    where = f"{path!r}" if path else "the configuration"
+    if not isinstance(stored, dict):
+        raise ValueError(f"{where} is {stored!r}, where its keys and values should be")
+    kinds = typing.get_type_hints(type(target))
+    for known in dataclasses.fields(target):
+        if known.name not in stored:
+            raise ValueError(f"{where} lacks the key {known.name!r}")
     for name, value in stored.items():
-        _known(target, name, type(target).__name__)
-        current = getattr(target, name)
+        _known(target, name, path)
+        current, own = getattr(target, name), f"{path}.{name}" if path else name
         if dataclasses.is_dataclass(current):
-            replace_settings(current, value)
-        else:
+            replace_settings(current, value, own)
+        elif any(_fits(value, option) for option in _options(kinds[name])):
             setattr(target, name, value)
+        else:
+            raise ValueError(f"{own}={value!r} must be of type {_wanted(kinds[name])}")

@@ -80,7 +80,13 @@ class RunFolder:
 
     def read_result(self) -> dict[str, Any] | None:
         """Return the result of a finished run, or None."""
-        return _read_json(self.result) if self.result.is_file() else None
+        if not self.result.is_file():
+            return None
+        result = _read_json(self.result)
+        for key in ("config", "metrics", "steps", "seconds"):
+            if key not in result:
+                raise ValueError(f"{self.result} is damaged: it has no {key!r}")
+        return result
 
     def has_model(self) -> bool:
         """Return whether the trained model is there, whole as far as its header tells."""
@@ -96,11 +102,23 @@ class RunFolder:
             file.write(json.dumps(entry) + "\n")
 
     def history(self) -> list[dict[str, Any]]:
-        """Return the lines of metrics.jsonl; a last line cut short by a crash is passed over."""
+        """Return the lines of metrics.jsonl; a last line cut short by a crash is passed over, other damage an error."""
         if not self.metrics.is_file():
             return []
-        lines = self.metrics.read_text().split("\n")
-        return [json.loads(line) for line in lines[:-1]]
+        lines = self.metrics.read_text(errors="replace").split("\n")
+        return [self._entry(number, line) for number, line in enumerate(lines[:-1], start=1)]
+
+    def _entry(self, number: int, line: str) -> dict[str, Any]:
+        try:
+            entry = json.loads(line)
+        except json.JSONDecodeError:
+            entry = None
+        if not isinstance(entry, dict) or not isinstance(entry.get("step"), int):
+            raise ValueError(
+                f"{self.metrics} is damaged at line {number}, {line[:40]!r}: not the metrics of a step; "
+                "delete the line to go on without it"
+            )
+        return entry
 
     def rewind(self, step: int) -> None:
         """Drop the metrics of steps after ``step``: the resumed run writes them again."""
@@ -176,11 +194,11 @@ def _is_temporary(path: Path) -> bool:
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         data: dict[str, Any] = json.loads(path.read_text())
-        if not isinstance(data, dict) or "recipe" not in data:
+        if not isinstance(data, dict) or not isinstance(data.get("recipe"), str):
             raise ValueError(f"{path} is not that of a run: it names no recipe")
     except FileNotFoundError:
         raise ValueError(f"{path} does not exist; {path.parent} is not the folder of a run") from None
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is damaged and cannot be read ({error})") from None
     return data
 
