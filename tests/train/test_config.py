@@ -47,6 +47,8 @@ def test_overrides(experiment: Experiment) -> None:
         ("train", "not of the form key=value"),
         ("train={}", "'train' cannot be set"),
         ("recipe=other", "'recipe' cannot be set"),
+        ("paper={}", "'paper' cannot be set"),
+        ("paper.foo=hello", "'paper.foo' cannot be set: it belongs to the recipe"),
         ("train.steps.x=1", "'train.steps' has no keys below it"),
     ],
 )

@@ -17,6 +17,8 @@ from orchid.ops.checks import check_fraction, did_you_mean
 SCHEDULES = ("constant", "cosine", "linear")
 PRECISIONS = ("no", "bf16", "fp16")
 PARALLEL = ("ddp", "fsdp")
+# What a recipe is, and what the paper reports for it.
+FIXED = ("recipe", "paper")
 
 
 class Task(Protocol):
@@ -164,6 +166,8 @@ def _apply(experiment: Experiment, assignment: str) -> None:
     if not separator or not path:
         raise ValueError(f"--set {assignment!r} is not of the form key=value, such as train.steps=100")
     *parents, last = path.split(".")
+    if path.partition(".")[0] in FIXED:
+        raise ValueError(f"{path!r} cannot be set: it belongs to the recipe; choose another recipe")
     target: Any = experiment
     for depth, key in enumerate(parents):
         _known(target, key, ".".join(parents[:depth]))
@@ -172,7 +176,7 @@ def _apply(experiment: Experiment, assignment: str) -> None:
         target[last] = _literal(text)
         return
     _known(target, last, ".".join(parents))
-    if last == "recipe" or dataclasses.is_dataclass(getattr(target, last)):
+    if dataclasses.is_dataclass(getattr(target, last)):
         raise ValueError(f"{path!r} cannot be set; set the keys below it, or choose another recipe")
     kind = typing.get_type_hints(type(target))[last]
     setattr(target, last, _coerce(path, text, kind))
