@@ -11,6 +11,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from rich.console import Console
 
+from orchid.files import check_folder
 from orchid.recipes import get_recipe, match_recipes
 from orchid.train.config import Experiment, apply_overrides
 
@@ -152,6 +153,9 @@ def grid(
             raise ValueError("--keep keeps the results of recipes as they are: not with --tiny or --set")
         if any(setting.startswith("seed=") for setting in settings or ()):
             raise ValueError("--set seed=... has no place in a grid: use --seeds")
+        check_folder("--out", out)
+        if keep is not None:
+            check_folder("--keep", keep)
         cells = []
         for seed in parse_numbers("--seeds", seeds, int):
             for recipe in match_recipes(recipes):
@@ -185,6 +189,7 @@ def tune(
     from orchid.train.tune import RATES, choose, keep_choices, read_choices, tuning_cells
 
     with errors():
+        check_folder("--out", out)
         values = parse_numbers("--rates", rates, float) if rates else list(RATES)
         if json_file is not None:
             read_choices(json_file)  # one that cannot take the choices is an error before anything is trained
@@ -246,6 +251,7 @@ def fetch(
 
     with errors(), Progress(console=console) as bar:
         check_choice("NAME", name, ("c4", "glue", "cifar10"))
+        check_folder("--out", out)
         task = bar.add_task(name, total=documents if name == "c4" else None)
         if name == "c4":
             found = fetch_c4(out, documents, progress=lambda done: bar.update(task, completed=done))
@@ -274,6 +280,7 @@ def tokenize(
         def show(path: Path, count: int, done: int, total: int) -> None:
             bar.update(task, description=f"{path.name}: {count:,} documents", completed=done, total=total)
 
+        check_folder("--out", out)
         shards = build_shards(source, tokenizer, out, progress=show)
     kept = sum(entry["documents"] for entry in shards.entries)
     dropped = sum(entry["duplicates"] for entry in shards.entries)
@@ -298,6 +305,7 @@ def glue(
     from orchid.train.grid import parse_numbers
 
     with errors():
+        check_folder("--out", out)
         names = [name.strip() for name in tasks.split(",") if name.strip()] or list(GLUE)
         planned = glue_experiments(
             start, data, out, names, parse_numbers("--seeds", seeds, int), large=large, tiny=tiny, pooling=pooling
@@ -329,6 +337,7 @@ def export(
     from orchid.report.export import export_run
 
     with errors():
+        check_folder("--out", out)
         say_if_unfinished(export_run(run, out, tokenizer))
     console.print(f"files: {out}")
 
@@ -362,6 +371,7 @@ def demo(
 
     folder = out or Path("runs") / ("demo-tiny" if tiny else "demo")
     with errors():
+        check_folder("--out", folder)
         stopped = run_demo(folder, console, tiny=tiny)
     if stopped is not None:
         leave_stopped(stopped, "the same command")

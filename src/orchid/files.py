@@ -42,6 +42,15 @@ def atomic_folder(path: Path) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
+def check_folder(name: str, path: Path) -> None:
+    """Accept the argument ``name`` only as a folder, or as the path of one that can be made."""
+    for part in (path, *path.parents):
+        if part.is_dir():
+            return
+        if part.exists() or part.is_symlink():
+            raise ValueError(f"{name} {path}: {part} is not a folder; name one, or a new path")
+
+
 def write_json(path: Path, data: Any) -> None:
     """Write JSON atomically."""
     with atomic(path) as temporary:

@@ -51,6 +51,6 @@ def create_mixer(name: str, d_model: int, max_length: int, **options: Any) -> nn
     for option in options:
         if option not in known:
             hint = did_you_mean(option, known)
-            causal = " (it is not causal)" if "causal" in option else ""
-            raise ValueError(f"mixer {name!r} has no option {option!r}{causal}{hint}; it has {', '.join(known)}")
+            causal = ", as it is not causal" if "causal" in option else ""
+            raise ValueError(f"mixer {name!r} has no option {option!r}{causal}{hint} (it has {', '.join(known)})")
     return build(d_model, max_length, **options)

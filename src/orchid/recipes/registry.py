@@ -36,7 +36,7 @@ def match_recipes(patterns: Iterable[str]) -> list[Recipe]:
     for pattern in patterns:
         found = fnmatch.filter(recipes, pattern)
         if not found:
-            raise ValueError(f"no recipe matches {pattern!r}{did_you_mean(pattern, recipes)}; `orchid list` shows all")
+            raise ValueError(f"no recipe matches {pattern!r}{did_you_mean(pattern, recipes)} (`orchid list` shows all)")
         wanted.update(found)
     return [recipe for name, recipe in recipes.items() if name in wanted]
 
@@ -45,5 +45,6 @@ def get_recipe(name: str) -> Recipe:
     """Return the recipe called ``name``."""
     recipes = list_recipes()
     if name not in recipes:
-        raise ValueError(f"recipe {name!r} does not exist{did_you_mean(name, recipes)}; `orchid list` shows them all")
+        hint = did_you_mean(str(name), recipes)
+        raise ValueError(f"recipe {name!r} does not exist{hint} (`orchid list` shows them all)")
     return recipes[name]

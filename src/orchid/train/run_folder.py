@@ -11,7 +11,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from orchid.files import TEMPORARY, atomic, write_json
+from orchid.files import TEMPORARY, atomic, check_folder, write_json
 from orchid.train.lock import FolderLock
 from orchid.train.sharding import spread_like, whole
 
@@ -52,6 +52,7 @@ class RunFolder:
             raise
 
     def _accept(self, config: dict[str, Any], *, resume: bool) -> None:
+        check_folder("--out", self.path)
         if self.config.is_file():
             self.check(config, ask_resume=not resume)
         elif self.path.is_dir() and any(map(self._is_foreign, self.path.iterdir())):
