@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from helpers import cifar_folder
 from safetensors.torch import load_file
 from typer.testing import CliRunner, Result
 
@@ -116,6 +117,83 @@ def test_bad_input_is_exit_code_2(
     outcome = orchid(*arguments)
     assert outcome.exit_code == 2
     assert message in outcome.stderr
+
+
+class TestData:
+    """The folder of the data: an argument, or in the environment."""
+
+    RECIPE = "vision/cifar10-s-p4"
+
+    @pytest.fixture(autouse=True)
+    def nothing_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("ORCHID_DATA", raising=False)
+
+    def trained_on(self, out: Path, *arguments: object) -> str:
+        outcome = orchid("train", self.RECIPE, "--tiny", "--cpu", "--out", out, *arguments)
+        assert outcome.exit_code == 0, outcome.output
+        return json.loads((out / "config.json").read_text())["task"]["data"]
+
+    def test_which_of_them(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        a, b, c = (str(cifar_folder(tmp_path / name)) for name in "abc")
+        assert self.trained_on(tmp_path / "1", "--data", a) == a
+        monkeypatch.setenv("ORCHID_DATA", b)
+        assert self.trained_on(tmp_path / "2") == b
+        assert self.trained_on(tmp_path / "3", "--data", a) == a
+        assert self.trained_on(tmp_path / "4", "--data", a, "--set", f"task.data={c}") == c
+        assert orchid("show", "recall/demo-orchid").exit_code == 0, "recipes without data do not mind"
+
+    def test_many_runs(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("orchid.bench.training.SECONDS", 0.01)
+        given = (self.RECIPE, "--tiny", "--cpu", "--data", cifar_folder(tmp_path / "data"))
+        for command in (("grid", *given, "--out", tmp_path / "runs"), ("bench", "training", *given)):
+            outcome = orchid(*command)
+            assert outcome.exit_code == 0, outcome.output
+
+    @pytest.mark.parametrize("command", ["train", "grid"])
+    def test_without_it_no_folder_is_claimed(self, command: str, tmp_path: Path) -> None:
+        run = (command, self.RECIPE, "--tiny", "--cpu", "--out", tmp_path / "run")
+        missing = orchid(*run)
+        assert missing.exit_code == 2 and "name it by --data FOLDER, or in ORCHID_DATA" in missing.stderr
+        wrong = orchid(*run, "--data", tmp_path / "nowhere")
+        assert wrong.exit_code == 2 and "nowhere' is not a folder" in wrong.stderr
+        assert not (tmp_path / "run").exists()
+
+    @pytest.mark.parametrize(
+        ("recipe", "message"),
+        [("recall/demo-orchid", "it makes its own data"), ("bert/mlm-orchid-small", "--set task.train=FOLDER and")],
+    )
+    def test_recipes_that_read_no_such_folder(self, recipe: str, message: str) -> None:
+        outcome = orchid("train", recipe, "--data", "x")
+        assert outcome.exit_code == 2 and f"--data x: {recipe} has no setting task.data" in outcome.stderr
+        assert message in outcome.stderr
+
+    @pytest.mark.parametrize(
+        ("arguments", "command"),
+        [
+            (("vision/cifar10-s-p4",), "--data FOLDER"),
+            (("vision/cifar10-s-p4", "--set", "task.data=x y"), "--set 'task.data=x y'"),
+            (("vision/cifar10-s-p4", "--tiny"), "--tiny --data FOLDER"),
+            (("bert/glue-cola",), "--data FOLDER --set model.start=FOLDER"),
+            (("bert/mlm-orchid-small",), "--set task.train=FOLDER --set task.valid=FOLDER"),
+            (("recall/demo-orchid",), ""),
+        ],
+    )
+    def test_show_prints_a_command_that_works(self, arguments: tuple[str, ...], command: str) -> None:
+        shown = orchid("show", *arguments)
+        assert f"run it:    orchid train {arguments[0]} {command}".rstrip() + "\n" in shown.stderr
+
+    def test_of_a_run_that_has_moved(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        folder, run = cifar_folder(tmp_path / "data"), tmp_path / "run"
+        self.trained_on(run, "--data", folder)
+        folder.rename(tmp_path / "elsewhere")
+        lost = orchid("eval", run, "--cpu")
+        assert lost.exit_code == 2
+        assert f"task.data='{folder}' of {run} is not a folder (any more): name one in ORCHID_DATA" in lost.stderr
+        monkeypatch.setenv("ORCHID_DATA", str(tmp_path / "elsewhere"))
+        found = orchid("eval", run, "--cpu")
+        assert found.exit_code == 0 and "test/accuracy" in found.stdout
+        again = orchid("train", self.RECIPE, "--tiny", "--cpu", "--out", run, "--data", folder, "--resume")
+        assert again.exit_code == 0, "a finished run reads no data"
 
 
 def test_two_at_once_in_one_folder(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,8 +13,9 @@ import typer
 from rich.console import Console
 
 from orchid.files import check_folder
-from orchid.recipes import get_recipe, match_recipes
-from orchid.train.config import Experiment, apply_overrides
+from orchid.recipes import get_recipe, match_recipes, resolve_recipe
+from orchid.train.config import Experiment
+from orchid.train.data import DATA, wanted_arguments
 
 app = typer.Typer(
     help="Orchid: data-dependent convolution for sequence modeling.",
@@ -28,6 +30,7 @@ console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isat
 
 Recipe = Annotated[str, typer.Argument(help="A recipe's name, as `orchid list` shows it.")]
 Setting = Annotated[list[str] | None, typer.Option("--set", help="Change a setting: a.b=value. Repeatable.")]
+Data = Annotated[Path | None, typer.Option(help=f"The folder of the data: task.data. [default: that in {DATA}]")]
 Tiny = Annotated[bool, typer.Option("--tiny", help="The recipe's small twin, which runs in seconds.")]
 Patterns = Annotated[list[str], typer.Argument(help="Recipes, or patterns such as 'recall/v20-*'.")]
 Board = Annotated[bool, typer.Option("--tensorboard", help="Write event files for TensorBoard too.")]
@@ -54,16 +57,6 @@ def leave_stopped(outcome: Any, how: str) -> NoReturn:
     raise typer.Exit({"interrupt": 130, "termination": 143}.get(outcome.stopped, 0))
 
 
-def resolve(recipe: str, settings: list[str] | None, seed: int | None, tiny: bool) -> Experiment:
-    """Return the experiment of a recipe with the user's changes."""
-    found = get_recipe(recipe)
-    experiment = found.tiny() if tiny else found.build()
-    apply_overrides(experiment, settings or [])
-    if seed is not None:
-        experiment.seed = seed
-    return experiment
-
-
 @app.command("list")
 def list_command(
     pattern: Annotated[str, typer.Argument(help="Show those that match, such as 'recall/v20-*'.")] = "*",
@@ -80,7 +73,7 @@ def list_command(
 def show(recipe: Recipe, settings: Setting = None, tiny: Tiny = False) -> None:
     """Print a recipe's settings as `train` would use them: JSON, with what it is and how to run it on stderr."""
     with errors():
-        experiment = resolve(recipe, settings, None, tiny)
+        experiment = resolve_recipe(recipe, settings or [], tiny=tiny)
         if getattr(experiment.model, "start", None) == "":
             size = "as large as model.start, which is to be set"
         else:
@@ -88,8 +81,12 @@ def show(recipe: Recipe, settings: Setting = None, tiny: Tiny = False) -> None:
     found = get_recipe(recipe)
     notes = Console(stderr=True, highlight=False, soft_wrap=True)
     notes.print(f"{found.name}: {found.summary}; {size}", markup=False)
-    notes.print(f"run it:    orchid train {found.name}", markup=False)
-    notes.print(f"change it: orchid train {found.name} --set train.steps=100 --set train.batch_size=16", markup=False)
+    given = [part for setting in settings or () for part in ("--set", setting)]
+    command = shlex.join(
+        ["orchid", "train", found.name, *(["--tiny"] if tiny else []), *given, *wanted_arguments(experiment)]
+    )
+    notes.print(f"run it:    {command}", markup=False)
+    notes.print(f"change it: {command} --set train.steps=100 --set train.batch_size=16", markup=False)
     console.print_json(json.dumps(experiment.to_dict()))
 
 
@@ -106,6 +103,7 @@ def train(
     recipe: Recipe,
     settings: Setting = None,
     out: Annotated[Path | None, typer.Option(help="The run's folder. [default: runs/RECIPE/seed-N]")] = None,
+    data: Data = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the initialisation and the data.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run that the folder holds.")] = False,
     time_limit: Limit = None,
@@ -117,7 +115,7 @@ def train(
     from orchid.train.engine import Engine
 
     with errors():
-        experiment = resolve(recipe, settings, seed, tiny)
+        experiment = resolve_recipe(recipe, settings or [], seed=seed, tiny=tiny, data=data)
         name = f"{recipe}-tiny" if tiny else recipe
         folder = out or Path("runs") / name / f"seed-{experiment.seed}"
         engine = Engine(experiment, folder, resume=resume, time_limit=time_limit, cpu=cpu, tensorboard=tensorboard)
@@ -135,6 +133,7 @@ def grid(
     recipes: Patterns,
     seeds: Annotated[str, typer.Option(help="Seeds, comma separated.")] = "0",
     settings: Setting = None,
+    data: Data = None,
     out: Annotated[Path, typer.Option(help="The folder of the runs: OUT/RECIPE/seed-N.")] = Path("runs"),
     keep: Annotated[Path | None, typer.Option(help="Copy the result of every finished run here.")] = None,
     jobs: Jobs = 1,
@@ -159,7 +158,7 @@ def grid(
         cells = []
         for seed in parse_numbers("--seeds", seeds, int):
             for recipe in match_recipes(recipes):
-                experiment = resolve(recipe.name, settings, seed, tiny)
+                experiment = resolve_recipe(recipe.name, settings or [], seed=seed, tiny=tiny, data=data)
                 name = f"{recipe.name}-tiny" if tiny else recipe.name
                 cells.append(Cell(experiment, out / name / f"seed-{seed}"))
         options = {"cpu": cpu, "minutes": time_limit, "tensorboard": tensorboard}
@@ -175,6 +174,7 @@ def tune(
     recipes: Patterns,
     rates: Annotated[str, typer.Option(help="Rates, comma separated. [default: the grid all results use]")] = "",
     settings: Setting = None,
+    data: Data = None,
     out: Annotated[Path, typer.Option(help="The folder of the trials: OUT/RECIPE/rate-R.")] = Path("runs/tuning"),
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the trials and choices here.")] = None,
     jobs: Jobs = 1,
@@ -193,7 +193,8 @@ def tune(
         values = parse_numbers("--rates", rates, float) if rates else list(RATES)
         if json_file is not None:
             read_choices(json_file)  # one that cannot take the choices is an error before anything is trained
-        groups = [tuning_cells(resolve(r.name, settings, None, tiny), values, out) for r in match_recipes(recipes)]
+        found = [resolve_recipe(r.name, settings or [], tiny=tiny, data=data) for r in match_recipes(recipes)]
+        groups = [tuning_cells(experiment, values, out) for experiment in found]
         cells = [cell for group in groups for cell in group]
         stopped, status = run_grid(cells, jobs, {"cpu": cpu, "minutes": time_limit})
         chosen = [choice for group in groups if (choice := choose(group)) is not None]
@@ -204,6 +205,7 @@ def tune(
 
 def run_grid(cells: list[Any], jobs: int, options: dict[str, Any]) -> tuple[str | None, int]:
     """Run the cells here, or in several workers; return why they stopped early, if they did, and a status."""
+    from orchid.train.data import check_data
     from orchid.train.environment import JOBS
     from orchid.train.grid import run_cells, run_workers
 
@@ -211,7 +213,9 @@ def run_grid(cells: list[Any], jobs: int, options: dict[str, Any]) -> tuple[str 
     if minutes is not None and not minutes >= 0:
         raise ValueError(f"time_limit={minutes!r} must be minutes, at least 0")
     for cell in cells if JOBS not in os.environ else ():
-        cell.result()  # settings that do not fit, or not what a folder holds, are errors before anything is trained
+        # Settings that do not fit, no data, or a folder that holds other runs, are errors before anything is trained.
+        if cell.result() is None:
+            check_data(cell.experiment)
         meta_model(cell.experiment)
     if jobs > 1 and JOBS not in os.environ:
         return run_workers(jobs)
@@ -290,7 +294,7 @@ def tokenize(
 @app.command()
 def glue(
     start: Annotated[Path, typer.Argument(help="A pre-trained model's folder, with its tokenizer.")],
-    data: Annotated[Path, typer.Option(help="The folder of the tasks: DATA/CoLA/train.tsv and so on.")],
+    data: Annotated[Path, typer.Option(envvar=DATA, help="The folder of the tasks: DATA/CoLA/train.tsv and so on.")],
     out: Annotated[Path, typer.Option(help="The folder of the runs: OUT/TASK/seed-N.")],
     tasks: Annotated[str, typer.Option(help="Tasks, comma separated. [default: all eight]")] = "",
     seeds: Annotated[str, typer.Option(help="Seeds, comma separated.")] = "0",
@@ -348,13 +352,16 @@ def eval_command(
     data: Annotated[Path | None, typer.Option(help="Of images: a folder of your own, DATA/CLASS/image.")] = None,
     cpu: Cpu = False,
 ) -> None:
-    """Evaluate the model of a run on the recipe's test set, or on a folder of your own images."""
-    from orchid.report.runs import evaluate_folder, load_run
+    """Evaluate the model of a run on the recipe's test set, or on a folder of your own images.
+
+    Where the data the run was trained on is not there any more, ORCHID_DATA names it.
+    """
+    from orchid.report.runs import evaluate_folder, evaluate_run, load_run
 
     with errors():
         engine = load_run(run, cpu=cpu)
         say_if_unfinished(engine)
-        metrics = engine.evaluate() if data is None else evaluate_folder(engine, data)
+        metrics = evaluate_run(engine) if data is None else evaluate_folder(engine, data)
     if data is not None:
         console.print(f"predictions: {run / 'own_predictions.tsv'}")
     for name, value in metrics.items():
@@ -418,6 +425,7 @@ def runtime(
 def training(
     recipes: Patterns,
     settings: Setting = None,
+    data: Data = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the rows here.")] = None,
     cpu: Cpu = False,
     tiny: Tiny = False,
@@ -427,7 +435,7 @@ def training(
 
     with errors():
         names = [recipe.name for recipe in match_recipes(recipes)]
-        run_training_benchmark(console, names, settings or [], json_file, cpu=cpu, tiny=tiny)
+        run_training_benchmark(console, names, settings or [], json_file, cpu=cpu, tiny=tiny, data=data)
 
 
 @bench.command()

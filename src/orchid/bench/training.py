@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from orchid.files import write_json
-from orchid.recipes import get_recipe
-from orchid.train.config import apply_overrides
+from orchid.recipes import resolve_recipe
+from orchid.train.config import Experiment
 from orchid.train.engine import Engine
 from orchid.train.environment import commit, hardware
 
@@ -22,14 +22,21 @@ MOST = 400
 
 
 def run_training_benchmark(
-    console: Console, recipes: list[str], settings: list[str], json_file: Path | None, *, cpu: bool, tiny: bool
+    console: Console,
+    recipes: list[str],
+    settings: list[str],
+    json_file: Path | None,
+    *,
+    cpu: bool,
+    tiny: bool,
+    data: Path | None = None,
 ) -> dict[str, Any]:
     """Time the steps of some recipes, print a table and, with ``json_file``, keep it."""
     rows: list[dict[str, Any]] = []
     facts: dict[str, Any] = {}
     table = Table("recipe", "ms a step", "steps/s", "ms a batch", "its share", box=None, padding=(0, 2, 0, 0))
     for name in recipes:
-        row, facts = _time_recipe(name, settings, cpu=cpu, tiny=tiny)
+        row, facts = _time_recipe(resolve_recipe(name, settings, tiny=tiny, data=data), cpu=cpu)
         rows.append(row)
         share = f"{100 * row['batch_ms'] / row['step_ms']:.1f} %"
         table.add_row(name, f"{row['step_ms']:.2f}", f"{1e3 / row['step_ms']:.0f}", f"{row['batch_ms']:.3f}", share)
@@ -41,10 +48,7 @@ def run_training_benchmark(
     return report
 
 
-def _time_recipe(name: str, settings: list[str], *, cpu: bool, tiny: bool) -> tuple[dict[str, Any], dict[str, Any]]:
-    recipe = get_recipe(name)
-    experiment = recipe.tiny() if tiny else recipe.build()
-    apply_overrides(experiment, settings)
+def _time_recipe(experiment: Experiment, *, cpu: bool) -> tuple[dict[str, Any], dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         engine = Engine(experiment, Path(folder) / "run", cpu=cpu)
         for _ in range(WARMUP):
@@ -53,7 +57,13 @@ def _time_recipe(name: str, settings: list[str], *, cpu: bool, tiny: bool) -> tu
         step_ms = _milliseconds(lambda: engine.take_step(engine.pieces()), device)
         batch_ms = _milliseconds(engine.pieces, device)
     config = experiment.to_dict()
-    row = {"recipe": name, "task": config["task"], "train": config["train"], "step_ms": step_ms, "batch_ms": batch_ms}
+    row = {
+        "recipe": experiment.recipe,
+        "task": config["task"],
+        "train": config["train"],
+        "step_ms": step_ms,
+        "batch_ms": batch_ms,
+    }
     return row, hardware(device)
 
 

@@ -4,9 +4,11 @@ import fnmatch
 import importlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 from orchid.ops.checks import did_you_mean
-from orchid.train.config import Experiment
+from orchid.train.config import Experiment, apply_overrides
+from orchid.train.data import name_data
 
 FAMILIES = ("recall", "bert", "vision")
 
@@ -48,3 +50,24 @@ def get_recipe(name: str) -> Recipe:
         hint = did_you_mean(str(name), recipes)
         raise ValueError(f"recipe {name!r} does not exist{hint} (`orchid list` shows them all)")
     return recipes[name]
+
+
+def resolve_recipe(
+    name: str, settings: list[str], *, seed: int | None = None, tiny: bool = False, data: Path | None = None
+) -> Experiment:
+    """Return the experiment of a recipe with a user's changes.
+
+    Args:
+        name: the recipe's.
+        settings: ``a.b=value``s, which come last.
+        seed: in place of the recipe's.
+        tiny: its small twin instead.
+        data: the folder of its data; None is what ORCHID_DATA names.
+    """
+    recipe = get_recipe(name)
+    experiment = recipe.tiny() if tiny else recipe.build()
+    name_data(experiment, data)
+    apply_overrides(experiment, settings)
+    if seed is not None:
+        experiment.seed = seed
+    return experiment

@@ -1,9 +1,12 @@
 """Finished runs, read back and put to use."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from orchid.recipes import get_recipe
 from orchid.train.config import Experiment, replace_settings
+from orchid.train.data import explain_lost_data, find_data
 from orchid.train.engine import Engine
 from orchid.train.run_folder import RunFolder
 
@@ -11,7 +14,9 @@ from orchid.train.run_folder import RunFolder
 def load_run(path: Path, *, cpu: bool = False) -> Engine:
     """Return the engine of a run with its trained weights, ready to evaluate; the folder is only read."""
     experiment = read_experiment(path)
-    engine = Engine(experiment, path, claim=False, cpu=cpu)
+    find_data(experiment)
+    with _data_in_reach(experiment, path):
+        engine = Engine(experiment, path, claim=False, cpu=cpu)
     engine.load()
     engine.model.eval()
     return engine
@@ -28,6 +33,24 @@ def read_experiment(path: Path) -> Experiment:
     except ValueError as error:
         raise ValueError(f"{folder.config} is damaged, or of another version: {error}") from None
     return experiment
+
+
+def evaluate_run(engine: Engine) -> dict[str, float]:
+    """Return the test metrics of a run's model."""
+    with _data_in_reach(engine.experiment, engine.folder.path):
+        return engine.evaluate()
+
+
+@contextmanager
+def _data_in_reach(experiment: Experiment, path: Path) -> Iterator[None]:
+    """Let an error about data that is not there any more say how to name another folder."""
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        lost = explain_lost_data(experiment, path)
+        if lost is None:
+            raise
+        raise ValueError(lost) from error
 
 
 def evaluate_folder(engine: Engine, folder: Path) -> dict[str, float]:

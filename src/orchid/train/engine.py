@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from orchid.files import write_json
 from orchid.train.config import Experiment, Pictured, Sharing, Task
 from orchid.train.curves import draw_curves
+from orchid.train.data import check_data
 from orchid.train.environment import commit, hardware
 from orchid.train.graph import GraphedStep, Pieces
 from orchid.train.optim import build_optimizer, learning_rate, set_learning_rate
@@ -79,6 +80,8 @@ class Engine:
         self.experiment, self.config = experiment, experiment.train
         self.config.check()  # again: they may have been changed since
         self.folder = RunFolder(out)
+        if claim and not self.folder.result.is_file():  # a finished run reads none
+            check_data(experiment)
         self.stopper = Stopper(time_limit)
         AcceleratorState._reset_state()  # accelerate keeps one for the process; a run's settings are its own
         self.accelerator = Accelerator(cpu=cpu, mixed_precision=self.config.precision)
