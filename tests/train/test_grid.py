@@ -9,10 +9,12 @@ import time
 from pathlib import Path
 
 import pytest
+from helpers import cifar_folder
 from rich.console import Console
 from typer.testing import CliRunner
 
 from orchid.cli import app
+from orchid.files import write_json
 from orchid.recipes import get_recipe, match_recipes
 from orchid.recipes.recall import MODELS
 from orchid.train.engine import Diverged, Engine
@@ -229,6 +231,28 @@ class TestTune:
     def test_rates_that_are_none(self, rate: float, tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=f"--rates: {rate:g} is not a positive learning rate"):
             tuning_cells(get_recipe("recall/demo-orchid").tiny(), [1e-3, rate], tmp_path)
+
+    def test_images_are_held_out_of_the_training_set(self, tmp_path: Path) -> None:
+        out = ["--out", str(tmp_path / "trials"), "--json", str(tmp_path / "tuning.json")]
+        given = ["--data", str(cifar_folder(tmp_path / "images")), "--set", "task.valid_images=4"]
+        command = ["tune", "vision/cifar10-s-p4", "--tiny", "--cpu", "--rates", "1e-3", *given, *out]
+        outcome = CliRunner().invoke(app, command)
+        assert outcome.exit_code == 0, outcome.output
+        (choice,) = json.loads((tmp_path / "tuning.json").read_text())["tuning"]
+        assert choice["trials"]["0.001"]["loss"] > 0
+
+    def test_recipes_without_a_validation_set(self, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match="bert/mlm-orchid-small has no validation set"):
+            tuning_cells(get_recipe("bert/mlm-orchid-small").tiny(), [1e-3], tmp_path)
+
+    def test_trials_that_measured_something_else(self, tmp_path: Path) -> None:
+        trials = tuning_cells(get_recipe("recall/demo-orchid").tiny(), [1e-3], tmp_path)
+        run_cells(trials, quiet(), cpu=True)
+        result = trials[0].result()
+        del result["metrics"]["valid/loss"]
+        write_json(RunFolder(trials[0].folder).result, result)
+        with pytest.raises(ValueError, match=f"{trials[0].folder} has no valid/loss"):
+            choose(trials)
 
     def test_nothing_is_chosen_before_all_trials_are_done(self, tmp_path: Path) -> None:
         trials = tuning_cells(get_recipe("recall/demo-orchid").tiny(), [1e-3, 1e-2], tmp_path)

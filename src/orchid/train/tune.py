@@ -12,6 +12,9 @@ from orchid.train.grid import Cell
 RATES = (3e-4, 1e-3, 3e-3, 1e-2)
 SHARE = 4
 SEED = 1000
+# The settings by which tasks choose what they evaluate on.
+SPLITS = ("evaluate_on", "held_out")
+MEASURED = ("valid/loss", "valid/accuracy")
 
 
 def read_choices(path: Path) -> dict[str, dict[str, Any]]:
@@ -41,9 +44,7 @@ def tuning_cells(experiment: Experiment, rates: list[float], out: Path) -> list[
     cells = []
     for rate in rates:
         trial = experiment.copy()
-        if not hasattr(trial.task, "evaluate_on"):
-            raise ValueError(f"{experiment.recipe} has no validation set to choose a learning rate on")
-        trial.task.evaluate_on = "valid"
+        setattr(trial.task, _held_out(experiment), "valid")
         trial.seed = SEED
         trial.train.learning_rate = rate
         trial.train.steps = max(1, trial.train.steps // SHARE)
@@ -53,14 +54,26 @@ def tuning_cells(experiment: Experiment, rates: list[float], out: Path) -> list[
     return cells
 
 
+def _held_out(experiment: Experiment) -> str:
+    """Return the task's setting that chooses between its validation and its test set."""
+    for name in SPLITS:
+        if hasattr(experiment.task, name):
+            return name
+    raise ValueError(f"{experiment.recipe} has no validation set to choose a learning rate on")
+
+
 def choose(cells: list[Cell]) -> dict[str, Any] | None:
     """Return the table of one recipe's trials and the rate of the lowest validation loss; None unless all are done."""
     results = [result for cell in cells if (result := cell.result()) is not None]
     if len(results) < len(cells):
         return None
+    for cell, result in zip(cells, results, strict=True):
+        for name in MEASURED:
+            if name not in result["metrics"]:
+                raise ValueError(f"{cell.folder} has no {name}, which rates are compared by; delete it to run it again")
     trials = {
         f"{result['config']['train']['learning_rate']:g}": {
-            name: result["metrics"][f"valid/{name}"] for name in ("loss", "accuracy")
+            name.removeprefix("valid/"): result["metrics"][name] for name in MEASURED
         }
         for result in results
     }
