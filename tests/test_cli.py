@@ -26,6 +26,11 @@ def test_list_and_show() -> None:
     assert json.loads(shown.stdout)["train"]["steps"] == 3
 
 
+def test_help_names_the_defaults() -> None:
+    assert "(runs/RECIPE/seed-N)" in orchid("train", "--help").stdout
+    assert "(that in ORCHID_DATA)" in orchid("grid", "--help").stdout
+
+
 def test_train_eval_and_resume(tmp_path: Path) -> None:
     run = tmp_path / "run"
     trained = orchid("train", "recall/demo-static", "--tiny", "--cpu", "--seed", 2, "--out", run)

@@ -30,7 +30,7 @@ console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isat
 
 Recipe = Annotated[str, typer.Argument(help="A recipe's name, as `orchid list` shows it.")]
 Setting = Annotated[list[str] | None, typer.Option("--set", help="Change a setting: a.b=value. Repeatable.")]
-Data = Annotated[Path | None, typer.Option(help=f"The folder of the data: task.data. [default: that in {DATA}]")]
+Data = Annotated[Path | None, typer.Option(help="The folder of the data: task.data.", show_default=f"that in {DATA}")]
 Tiny = Annotated[bool, typer.Option("--tiny", help="The recipe's small twin, which runs in seconds.")]
 Patterns = Annotated[list[str], typer.Argument(help="Recipes, or patterns such as 'recall/v20-*'.")]
 Board = Annotated[bool, typer.Option("--tensorboard", help="Write event files for TensorBoard too.")]
@@ -102,7 +102,7 @@ def meta_model(experiment: Experiment) -> Any:
 def train(
     recipe: Recipe,
     settings: Setting = None,
-    out: Annotated[Path | None, typer.Option(help="The run's folder. [default: runs/RECIPE/seed-N]")] = None,
+    out: Annotated[Path | None, typer.Option(help="The run's folder.", show_default="runs/RECIPE/seed-N")] = None,
     data: Data = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the initialisation and the data.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run that the folder holds.")] = False,
@@ -172,7 +172,7 @@ def grid(
 @app.command()
 def tune(
     recipes: Patterns,
-    rates: Annotated[str, typer.Option(help="Rates, comma separated. [default: the grid all results use]")] = "",
+    rates: Annotated[str, typer.Option(help="Rates, comma separated.", show_default="the grid all results use")] = "",
     settings: Setting = None,
     data: Data = None,
     out: Annotated[Path, typer.Option(help="The folder of the trials: OUT/RECIPE/rate-R.")] = Path("runs/tuning"),
@@ -296,10 +296,12 @@ def glue(
     start: Annotated[Path, typer.Argument(help="A pre-trained model's folder, with its tokenizer.")],
     data: Annotated[Path, typer.Option(envvar=DATA, help="The folder of the tasks: DATA/CoLA/train.tsv and so on.")],
     out: Annotated[Path, typer.Option(help="The folder of the runs: OUT/TASK/seed-N.")],
-    tasks: Annotated[str, typer.Option(help="Tasks, comma separated. [default: all eight]")] = "",
+    tasks: Annotated[str, typer.Option(help="Tasks, comma separated.", show_default="all eight")] = "",
     seeds: Annotated[str, typer.Option(help="Seeds, comma separated.")] = "0",
     large: Annotated[bool, typer.Option("--large", help="The paper's settings for the 254M model.")] = False,
-    pooling: Annotated[str, typer.Option(help="Classify by cls or mean. [default: the paper's for each task]")] = "",
+    pooling: Annotated[
+        str, typer.Option(help="Classify by cls or mean.", show_default="the paper's for each task")
+    ] = "",
     cpu: Cpu = False,
     tiny: Tiny = False,
 ) -> None:
@@ -370,7 +372,7 @@ def eval_command(
 
 @app.command()
 def demo(
-    out: Annotated[Path | None, typer.Option(help="The folder of runs and picture. [default: runs/demo]")] = None,
+    out: Annotated[Path | None, typer.Option(help="The folder of runs and picture.", show_default="runs/demo")] = None,
     tiny: Tiny = False,
 ) -> None:
     """Train Orchid, its static control and attention on associative recall, and show what was learned."""
@@ -399,10 +401,10 @@ def report(
 
 @bench.command()
 def runtime(
-    lengths: Annotated[str, typer.Option(help="Comma separated. [default: the paper's, fewer on a CPU]")] = "",
-    d_model: Annotated[int | None, typer.Option(help="Channels. [default: 768, 256 on a CPU]")] = None,
+    lengths: Annotated[str, typer.Option(help="Comma separated.", show_default="the paper's, fewer on a CPU")] = "",
+    d_model: Annotated[int | None, typer.Option(help="Channels.", show_default="768, 256 on a CPU")] = None,
     batch: Annotated[int, typer.Option(help="Sequences, with --lengths.")] = 1,
-    mixers: Annotated[str, typer.Option(help="Mixers, comma separated. [default: all that are installed]")] = "",
+    mixers: Annotated[str, typer.Option(help="Mixers, comma separated.", show_default="all that are installed")] = "",
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the rows here.")] = None,
     cpu: Cpu = False,
 ) -> None:
