@@ -3,6 +3,7 @@
 import gzip
 import json
 import lzma
+import shutil
 from pathlib import Path
 
 import pytest
@@ -308,6 +309,24 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     result = CliRunner().invoke(app, [*command, *(part for setting in sets for part in ("--set", setting))])
     assert result.exit_code == 0, result.output
     return folder
+
+
+def test_a_run_is_not_resumed_on_other_shards(tmp_path: Path) -> None:
+    shards = word_shards(tmp_path)
+    valid = shutil.copytree(shards, tmp_path / "valid")
+    sets = ["--set", f"task.train={shards}", "--set", f"task.valid={valid}"]
+    command = ["train", "bert/mlm-orchid-small", "--tiny", "--cpu", *sets, "--out", str(tmp_path / "run"), "--resume"]
+    assert CliRunner().invoke(app, [*command, "--time-limit", "0"]).exit_code == 0
+    text = tmp_path / "text" / "words.txt"
+    before = text.read_text()
+    text.write_text(before.replace("cat", "dog"))
+    build_shards(tmp_path / "text", tmp_path / "tokenizer", shards)
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 2 and "have changed since its checkpoint" in result.output, result.output
+    text.write_text(before)
+    build_shards(tmp_path / "text", tmp_path / "tokenizer", shards)
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.output
 
 
 class TestExport:

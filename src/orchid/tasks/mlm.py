@@ -109,6 +109,10 @@ class MaskedLMTask:
             self._data = (train, valid)
         return self._data
 
+    def fingerprint(self) -> str:
+        """Return what tells these shards for training from others in the same folder."""
+        return self.data()[0].fingerprint()
+
     def train_batch(self, index: int, size: int, device: Any) -> tuple[Tensor, ...]:
         """Return what is seen and what is asked at a step; where rows are cut short, also which tokens are real."""
         train, valid = self.data()

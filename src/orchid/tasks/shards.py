@@ -224,6 +224,11 @@ class Shards:
                 raise ValueError(f"{path} is damaged ({what}); tokenize again")
         self._verified = True
 
+    def fingerprint(self) -> str:
+        """Return a digest of what the shards hold: another one is another text, or the same in another order."""
+        facts = [[entry["tokens"], entry.get("sha256"), entry.get("file")] for entry in self.entries]
+        return hashlib.sha256(json.dumps([self.tokenizer, facts]).encode()).hexdigest()
+
     @property
     def tokens(self) -> int:
         """Tokens in all shards."""

@@ -53,6 +53,14 @@ class Pictured(Protocol):
         """Draw them into a run's folder; return their paths."""
 
 
+@runtime_checkable
+class Fingerprinted(Protocol):
+    """A task whose data are files that may change between two calls."""
+
+    def fingerprint(self) -> str:
+        """Return what tells the data for training from others of the same name."""
+
+
 class TaskConfig(Protocol):
     """A task's settings."""
 

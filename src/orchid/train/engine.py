@@ -15,7 +15,7 @@ from accelerate.state import AcceleratorState
 from torch import Tensor, nn
 
 from orchid.files import write_json
-from orchid.train.config import Experiment, Pictured, Sharing, Task
+from orchid.train.config import Experiment, Fingerprinted, Pictured, Sharing, Task
 from orchid.train.curves import draw_curves
 from orchid.train.data import check_data
 from orchid.train.environment import commit, hardware
@@ -307,6 +307,8 @@ class Engine:
             tensors["random.cuda"] = torch.cuda.get_rng_state()
         if self.accelerator.is_main_process:
             state = {"step": self.step, "seconds": self.seconds, "metrics": self.metrics}
+            if isinstance(self.task, Fingerprinted):
+                state["data"] = self.task.fingerprint()
             if self.accelerator.scaler is not None:
                 state["scaler"] = self.accelerator.scaler.state_dict()
             self.folder.save_checkpoint(self.step, tensors, state)
@@ -317,6 +319,15 @@ class Engine:
             self._rewind()
             return
         tensors, state = checkpoint
+        # Checkpoints of before have no fingerprint: nothing to compare.
+        if (
+            isinstance(self.task, Fingerprinted)
+            and state.get("data", self.task.fingerprint()) != self.task.fingerprint()
+        ):
+            raise ValueError(
+                f"the data that {self.folder.path} was trained on have changed since its checkpoint; "
+                "bring them back or choose another --out"
+            )
         self._load_weights(_under("model.", tensors))
         load_optimizer_tensors(self.optimizer, tensors)
         torch.set_rng_state(tensors["random.cpu"])
