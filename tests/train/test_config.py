@@ -65,13 +65,23 @@ def test_stored_settings_come_back(recipe: str) -> None:
     assert experiment.to_dict() == stored
 
 
+def test_settings_that_there_were_not_yet_have_their_defaults() -> None:
+    """Whatever the recipe has made of them since."""
+    stored = get_recipe("vision/cifar10-hyena-vit-p4").build().to_dict()
+    del stored["model"]["options"], stored["task"]["mixup"], stored["train"]["compile"]
+    experiment = get_recipe("vision/cifar10-hyena-vit-p4").build()
+    assert experiment.model.options and experiment.task.mixup and experiment.train.compile
+    replace_settings(experiment, stored)
+    assert experiment.model.options == {} and experiment.task.mixup == 0.0 and not experiment.train.compile
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
         ({"model": 3}, "'model' is 3, where its keys and values should be"),
         ({"model": None}, "lacks the key 'model'"),
         ({"seed": "x"}, "seed='x' must be of type int"),
-        ({"train": {"steps": 3}}, "'train' lacks the key"),
+        ({"train": {"step": 3}}, "step"),
         ({"colour": 3}, "the configuration has no key 'colour'"),
     ],
 )

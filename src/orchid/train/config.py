@@ -238,15 +238,27 @@ def _fits(value: Any, option: Any) -> bool:
     return isinstance(value, origin) and isinstance(value, bool) == (origin is bool)
 
 
+def _default(known: "dataclasses.Field[Any]", where: str, *, whole: bool) -> Any:
+    if not whole and known.default is not dataclasses.MISSING:
+        return known.default
+    if not whole and known.default_factory is not dataclasses.MISSING:
+        return known.default_factory()
+    raise ValueError(f"{where} lacks the key {known.name!r}")
+
+
 def replace_settings(target: Any, stored: Any, path: str = "") -> None:
-    """Set every field of a configuration from stored plain data, in place; what does not fit is an error."""
+    """Set every field of a configuration from stored plain data, in place; what does not fit is an error.
+
+    A setting that there was not when the data were stored has its default, which is how it was then, whatever the
+    recipe has made of it since.
+    """
     where = f"{path!r}" if path else "the configuration"
     if not isinstance(stored, dict):
         raise ValueError(f"{where} is {stored!r}, where its keys and values should be")
     kinds = typing.get_type_hints(type(target))
     for known in dataclasses.fields(target):
         if known.name not in stored:
-            raise ValueError(f"{where} lacks the key {known.name!r}")
+            setattr(target, known.name, _default(known, where, whole=not path))
     for name, value in stored.items():
         _known(target, name, path)
         current, own = getattr(target, name), f"{path}.{name}" if path else name
