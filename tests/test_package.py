@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import os
 import re
 import subprocess
 import sys
@@ -56,6 +57,23 @@ def runs_here(code: str) -> bool:
 
 
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.mark.parametrize(("command", "status"), [(["list"], 0), (["show", "nothing"], 2), (["--nothing"], 2)])
+def test_one_process_of_several_has_the_same_exit_code(command: list[str], status: int) -> None:
+    """It leaves without the end of the interpreter, which threads of the library abort now and then."""
+    runs = [
+        subprocess.run(
+            [sys.executable, "-m", "orchid", *command],
+            env=os.environ | more,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        for more in ({}, {"WORLD_SIZE": "2"})
+    ]
+    assert [run.returncode for run in runs] == [status] * 2
+    assert runs[0].stdout == runs[1].stdout and runs[0].stderr == runs[1].stderr
 
 
 @pytest.mark.parametrize("path", [p for p in DOCUMENTS if blocks(p, "python")], ids=lambda p: p.name)

@@ -1,9 +1,19 @@
 """The ``orchid`` command; ``python -m orchid`` is the same."""
 
+import os
 import sys
+import traceback
 
 
 def main() -> None:
+    """Run the command line; as one process of several, leave without the end of the interpreter."""
+    if os.environ.get("WORLD_SIZE", "1") == "1":
+        run()
+    else:
+        leave(_status())
+
+
+def run() -> None:
     """Run the command line, or say which extra brings what it needs."""
     try:
         from orchid.cli import app
@@ -16,15 +26,33 @@ def main() -> None:
         if missing == "orchid":
             raise
         sys.exit(f"error: the orchid command needs {missing}: pip install 'orchid-torch[train]'")
-    finally:
-        _leave_process_group()
 
 
-def _leave_process_group() -> None:
-    """Take leave of the other processes of a ``torchrun``: threads still talking to them may abort one that exits."""
+def _status() -> int:
+    """Run the command line and return its exit code."""
+    try:
+        run()
+    except SystemExit as end:
+        if isinstance(end.code, str):
+            sys.stderr.write(f"{end.code}\n")
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def leave(status: int) -> None:
+    """Take leave of the other processes of a ``torchrun`` and exit.
+
+    Threads of the library that still talk to them abort an interpreter that ends, now and then, when all is done.
+    """
     torch = sys.modules.get("torch")
     if torch is not None and torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 if __name__ == "__main__":
