@@ -130,8 +130,10 @@ def _recipe(name: str, how: str, build: Callable[[], Experiment]) -> Recipe:
     task = build().task
     files = "Imagenette" if FILES in name else "ImageNet-1k"
     title = IMAGE_SETS[task.images].title if isinstance(task, ImageConfig) else files
-    patch = f"{model.patch_size} x {model.patch_size}"
-    return Recipe(name, f"{title} in patches of {patch}, {model.mixer}, width {model.d_model}: {how}", build, tiny)
+    options = "".join(f", {key}={value}" for key, value in model.options.items())
+    mlp = "dense MLP" if model.blocks == 1 else f"MLP in {model.blocks} blocks"
+    what = f"{title} in patches of {model.patch_size} x {model.patch_size}, {model.mixer}{options}"
+    return Recipe(name, f"{what}; width {model.d_model}, {mlp}: {how}", build, tiny)
 
 
 def _side(task: ImageConfig | ImageFilesConfig) -> int:
