@@ -160,7 +160,7 @@ class TestData:
         missing = orchid(*run)
         assert missing.exit_code == 2 and "name it by --data FOLDER, or in ORCHID_DATA" in missing.stderr
         wrong = orchid(*run, "--data", tmp_path / "nowhere")
-        assert wrong.exit_code == 2 and "nowhere' is not a folder" in wrong.stderr
+        assert wrong.exit_code == 2 and "nowhere' does not exist" in wrong.stderr
         assert not (tmp_path / "run").exists()
 
     @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ class TestData:
         folder.rename(tmp_path / "elsewhere")
         lost = orchid("eval", run, "--cpu")
         assert lost.exit_code == 2
-        assert f"task.data='{folder}' of {run} is not a folder (any more): name one in ORCHID_DATA" in lost.stderr
+        assert f"task.data='{folder}' of {run} does not exist (any more): name its folder in ORCHID_DATA" in lost.stderr
         monkeypatch.setenv("ORCHID_DATA", str(tmp_path / "elsewhere"))
         found = orchid("eval", run, "--cpu")
         assert found.exit_code == 0 and "test/accuracy" in found.stdout

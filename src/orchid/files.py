@@ -42,6 +42,20 @@ def atomic_folder(path: Path) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
+def is_temporary(path: Path) -> bool:
+    """Return whether a path is one of those that ``atomic`` and ``atomic_folder`` give."""
+    return path.name.startswith(".") and path.name.endswith(TEMPORARY)
+
+
+def remove_strays(folder: Path) -> None:
+    """Remove what processes that were killed while they wrote have left in a folder."""
+    for stray in filter(is_temporary, list(folder.iterdir())):
+        if stray.is_dir():
+            shutil.rmtree(stray)
+        else:
+            stray.unlink()
+
+
 def check_folder(name: str, path: Path) -> None:
     """Accept the argument ``name`` only as a folder, or as the path of one that can be made."""
     for part in (path, *path.parents):

@@ -27,6 +27,15 @@ def test_a_patch_embedding_is_a_strided_convolution() -> None:
     torch.testing.assert_close(model.patch_embed(images), convolved.flatten(2).transpose(1, 2))
 
 
+def test_a_patch_embedding_of_before_is_a_matrix() -> None:
+    model, images = small(), torch.randn(2, 3, 16, 16)
+    stored = model.state_dict()
+    stored["patch_embed.weight"] = stored["patch_embed.weight"].flatten(1)
+    other = small()
+    other.load_state_dict(stored)
+    assert torch.equal(other(images), model(images))
+
+
 def test_positions_tell_every_place_apart_and_know_both_axes() -> None:
     grid = sinusoidal_grid(8, 8, 32, torch.device("cpu"))
     assert torch.cdist(grid, grid).fill_diagonal_(1).min() > 0.1

@@ -214,6 +214,13 @@ def test_bad_input(inputs: dict[str, Tensor], message: str) -> None:
         OrchidMixer2d(3, 4, 6, conditioning="static")(torch.zeros(2, 4, 6, 3), context=torch.zeros(2, 4, 6, 3))
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # the compiler's own
+def test_compiled() -> None:
+    mixer, x = OrchidMixer2d(3, 4, 6, conditioning="cross"), torch.randn(2, 4, 6, 3)
+    assert relative_error(torch.compile(mixer, fullgraph=True)(x), mixer(x)) < 1e-5
+
+
 @pytest.mark.parametrize("conditioning", CONDITIONINGS)
 def test_onnx(conditioning: str, tmp_path: Path) -> None:
     runtime = pytest.importorskip("onnxruntime", reason="needs the export extra")

@@ -4,6 +4,7 @@ import pickle
 import random
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from helpers import imagenet_folder, imagenette_folder, plain_transform
@@ -11,7 +12,7 @@ from PIL import Image
 
 from orchid.recipes import get_recipe
 from orchid.tasks import image_files
-from orchid.tasks.image_files import Augmented, ImageFilesConfig, ImageFilesTask
+from orchid.tasks.image_files import AtLeastOneBit, Augmented, ImageFilesConfig, ImageFilesTask
 from orchid.tasks.vision import ViTConfig
 from orchid.train.engine import Engine
 
@@ -126,7 +127,7 @@ def test_wrong_settings(setting: dict[str, float]) -> None:
 
 
 def test_what_is_wrong_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"task\.data=FOLDER"):
+    with pytest.raises(ValueError, match=r"--data FOLDER must name"):
         ImageFilesConfig().build(ViTConfig(), seed=0).files()
     folder = imagenet_folder(tmp_path)
     (folder / "train" / "n00000001" / "3.png").write_bytes(b"no image")
@@ -167,6 +168,29 @@ def test_a_run_draws_and_classifies_a_users_images(tmp_path: Path, classes: int)
     assert len((out / "own_predictions.tsv").read_text().splitlines()) == 1 + 2 * classes
 
 
+def test_a_users_images_are_cut_as_what_is_evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = task(imagenet_folder(tmp_path, images=2))
+
+    def transform(config: object) -> object:
+        return lambda image: torch.full((3, 16, 16), float(np.asarray(image).mean()))
+
+    class Seen(torch.nn.Module):
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            seen.append(images[:, 0, 0, 0])
+            return torch.zeros(len(images), 3)
+
+    monkeypatch.setattr(image_files, "evaluation_transform", transform)
+    seen: list[torch.Tensor] = []
+    own.evaluate(Seen(), "cpu")
+    own.evaluate_own(Seen(), "cpu", own.own_images(tmp_path / "val"), tmp_path)
+    assert torch.equal(seen[0], seen[1])
+
+
+@pytest.mark.parametrize(("bits", "kept"), [(0, 1), (3, 3)])
+def test_posterizing_keeps_a_bit(bits: int, kept: int) -> None:
+    assert AtLeastOneBit(lambda *_: (bits,))(10.0, {}) == (kept,)
+
+
 def test_timms_pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("timm", reason="needs timm")
     monkeypatch.undo()
@@ -174,3 +198,9 @@ def test_timms_pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     image = Image.new("RGB", (60, 50), "red")
     for transform in (image_files.training_transform(config), image_files.evaluation_transform(config)):
         assert transform(image).shape == (3, 32, 32)
+    strongest = ImageFilesConfig(image_size=32, auto_augment="rand-m10-n2-inc1", augmix=0.0)
+    transform = image_files.training_transform(strongest)
+    for seed in range(60):
+        random.seed(seed)
+        np.random.seed(seed)  # noqa: NPY002
+        transform(image)

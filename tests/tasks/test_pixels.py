@@ -19,6 +19,15 @@ def test_greys_of_16_bits_are_scaled(tmp_path: Path) -> None:
     assert np.abs(pixels - (grey / 257)[..., None]).max() <= 0.5
 
 
+def test_dark_greys_of_16_bits_stay_dark_and_other_depths_are_refused(tmp_path: Path) -> None:
+    Image.fromarray(np.full((4, 4), 200, np.uint16)).save(tmp_path / "dark.png")
+    assert np.asarray(read_rgb(tmp_path / "dark.png", "dark.png")).max() == 1
+    for name, pixels in (("float", np.full((4, 4), 0.5, np.float32)), ("wide", np.full((4, 4), 70_000, np.int32))):
+        Image.fromarray(pixels).save(tmp_path / f"{name}.tif")
+        with pytest.raises(ValueError, match=rf"{name} cannot be read \(its pixels are neither of 8 nor of 16 bits\)"):
+            read_rgb(tmp_path / f"{name}.tif", name)
+
+
 @pytest.mark.parametrize("mode", ["RGBA", "LA", "P"])
 def test_what_is_transparent_is_white(tmp_path: Path, mode: str) -> None:
     image = Image.new("RGBA", (4, 2), (255, 0, 0, 0))

@@ -173,7 +173,7 @@ class TestTask:
         assert metrics["valid/loss"] == pytest.approx(F.cross_entropy(logits, labels).item(), rel=1e-5)
 
     def test_told_before_training(self) -> None:
-        with pytest.raises(ValueError, match=r"task\.data=FOLDER"):
+        with pytest.raises(ValueError, match=r"--data FOLDER must name"):
             ImageConfig().build(ViTConfig(), seed=0).data("cpu")
         with pytest.raises(ValueError, match="held_out"):
             ImageConfig(held_out="tset").build(ViTConfig(), seed=0)
@@ -275,6 +275,7 @@ class TestOwnImages:
         (tmp_path / "n01440764").mkdir()
         Image.new("RGB", (20, 20)).save(tmp_path / "n01440764" / "a.png")
         assert read_folder(tmp_path, IMAGE_SETS["imagenette"].classes, 8).labels.tolist() == [0]
+        assert read_folder(tmp_path, ("n01440764", "n02102040"), 8).labels.tolist() == [0], "a model of ImageNet"
 
     def test_what_is_wrong_is_named(self, tmp_path: Path) -> None:
         classes = ("cat", "dog")

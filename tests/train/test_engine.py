@@ -27,7 +27,7 @@ from orchid.tasks import image_files
 from orchid.train.config import Experiment
 from orchid.train.engine import Diverged, Engine
 from orchid.train.lock import InUse
-from orchid.train.run_folder import RunFolder
+from orchid.train.run_folder import RunFolder, load_optimizer_tensors
 
 
 def experiment(steps: int = 12, **train: object) -> Experiment:
@@ -291,6 +291,18 @@ class TestFolders:
         with pytest.raises(ValueError, match="is not empty and holds no run"):
             Engine(experiment(), tmp_path, cpu=True)
 
+    def test_the_state_of_another_optimizer(self, tmp_path: Path) -> None:
+        """Of a version that had its parameters in another order; a matrix that has become a convolution fits."""
+        engine = Engine(experiment(), tmp_path, cpu=True)
+        parameters = [p for group in engine.optimizer.param_groups for p in group["params"]]
+        stored = {f"optimizer.{i}.exp_avg": torch.ones_like(p).flatten() for i, p in enumerate(parameters)}
+        stored |= {f"optimizer.{i}.step": torch.tensor(3.0) for i in range(len(parameters))}
+        load_optimizer_tensors(engine.optimizer, stored)
+        assert all(engine.optimizer.state[p]["exp_avg"].shape == p.shape for p in parameters)
+        moved = {f"optimizer.{i}.exp_avg": torch.ones_like(p) for i, p in enumerate([*parameters[1:], parameters[0]])}
+        with pytest.raises(ValueError, match="the optimizer's state belongs to other parameters"):
+            load_optimizer_tensors(engine.optimizer, moved)
+
     def test_a_damaged_checkpoint(self, tmp_path: Path) -> None:
         Engine(experiment(), tmp_path, time_limit=0.0, cpu=True).train()
         (file,) = RunFolder(tmp_path).checkpoints.iterdir()
@@ -302,6 +314,7 @@ class TestFolders:
 class TestOneWriter:
     def test_a_folder_in_use_is_left_alone(self, tmp_path: Path) -> None:
         first = Engine(experiment(), tmp_path, cpu=True)
+        first.folder.lock.acquire()  # as ``train`` does
         unfinished = tmp_path / "checkpoints" / ".step-00000004.safetensors.abc.writing"
         unfinished.write_text("half of it")
         before = snapshot(tmp_path)
@@ -311,6 +324,11 @@ class TestOneWriter:
         assert first.train().result is not None
         assert Engine(experiment(), tmp_path, resume=True, cpu=True).train().result is not None, "given back at the end"
         assert not unfinished.exists(), "only the one who holds the lock tidies up"
+
+    def test_an_engine_that_is_only_built_holds_nothing(self, tmp_path: Path) -> None:
+        """As in a notebook whose cell is run again."""
+        engines = [Engine(experiment(), tmp_path, resume=True, cpu=True) for _ in range(2)]
+        assert all(engine.train().result is not None for engine in engines)
 
     def test_a_run_that_failed_gives_the_folder_back(self, tmp_path: Path) -> None:
         first = Engine(experiment(), tmp_path, cpu=True)
@@ -323,6 +341,7 @@ class TestOneWriter:
     def test_readers_of_data_do_not_keep_the_lock_of_a_killed_run(self, tmp_path: Path) -> None:
         folder = RunFolder(tmp_path)
         folder.open(experiment().to_dict(), resume=False)
+        folder.lock.acquire()
         ready, go = os.pipe(), os.pipe()
         child = os.fork()
         if not child:

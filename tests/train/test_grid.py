@@ -62,6 +62,7 @@ def test_a_run_of_another_worker_is_left_alone(tmp_path: Path) -> None:
     grid = cells(tmp_path, *RECIPES)
     other = RunFolder(grid[1].folder)
     other.open(grid[1].experiment.to_dict(), resume=True)
+    other.lock.acquire()
     run_cells(grid, quiet(), cpu=True)
     other.lock.release()
     assert [cell.result() is not None for cell in grid] == [True, False, True]

@@ -57,6 +57,13 @@ class PatchEmbedding(nn.Conv2d):
         super().__init__(in_channels, d_model, patch_size, stride=patch_size)
         self.image_size, self.side = image_size, image_size // patch_size
 
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *arguments: Any) -> None:
+        """Take matrices (D, C patch_size²) too, as models of before have them."""
+        stored = state_dict.get(f"{prefix}weight")
+        if isinstance(stored, Tensor) and stored.shape == self.weight.flatten(1).shape:
+            state_dict[f"{prefix}weight"] = stored.view(self.weight.shape)
+        super()._load_from_state_dict(state_dict, prefix, *arguments)
+
     def forward(self, images: Tensor) -> Tensor:
         """Embed the patches of images."""
         return F.linear(self.patches(images), self.weight.flatten(1), self.bias)
@@ -279,8 +286,9 @@ class OrchidViT(nn.Module):
     def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
         """Return the logits of features (B, N, D), or what the head would see, (B, D)."""
         if self.global_pool:
-            mean, most = x.mean(dim=1), x.amax(dim=1)
-            x = {"avg": mean, "max": most, "avgmax": (mean + most) / 2}[self.global_pool]
+            pools = [x.mean(dim=1)] if "avg" in self.global_pool else []
+            pools += [x.amax(dim=1)] if "max" in self.global_pool else []
+            x = sum(pools[1:], pools[0]) / len(pools)
         x = self.head_dropout(x)
         return x if pre_logits else self.head(x)
 

@@ -292,7 +292,8 @@ class OrchidMixer2d(nn.Module):
             hx_f = conv_bins2d(spectra[0].abs(), taps).to(h0_f.dtype)
         else:
             crossed = spectra[0].conj() * spectra[1]
-            hx_f = torch.complex(conv_bins2d(crossed.real, taps), conv_bins2d(crossed.imag, taps))
+            parts = [conv_bins2d(part, taps) for part in (crossed.real, crossed.imag)]
+            hx_f = torch.view_as_complex(torch.stack(parts, dim=-1))  # torch.complex does not compile here
         return real_kernel_spectrum(h0_f + hx_f, self.width)
 
     def extra_repr(self) -> str:

@@ -10,6 +10,7 @@ import signal
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,10 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from orchid.ops.checks import check_at_least, check_fraction, check_positive_or_zero, check_share
-from orchid.tasks.augment import mixed, mixed_cross_entropy, normalised
+from orchid.tasks.augment import mixed, mixed_cross_entropy
 from orchid.tasks.image_folder import SUFFIXES, OwnImages, middle, read_folder
 from orchid.tasks.imagenette import DEVIATION, MEAN, Packed
-from orchid.tasks.pixels import read_rgb
+from orchid.tasks.pixels import Unreadable, read_rgb
 from orchid.tasks.seeds import EpochOrder, generator_seed
 from orchid.tasks.vision import ViTConfig
 
@@ -114,7 +115,7 @@ class ImageFilesTask:
         """Return what to train on and what to evaluate on: files, listed once, or a packed Imagenette."""
         if self._files is None:
             if not self.config.data:
-                raise ValueError("--set task.data=FOLDER must name a folder with train/CLASS/image and val/CLASS/image")
+                raise ValueError("--data FOLDER must name a folder with train/CLASS/image and val/CLASS/image")
             folder = Path(self.config.data)
             if (folder / "train.npz").is_file():
                 self._files = {split: Packed.read(folder, split) for split in ("train", "test")}
@@ -202,10 +203,13 @@ class ImageFilesTask:
         return {"test/accuracy": first, "test/top5": five}
 
     @torch.no_grad()
-    def predictions(self, model: nn.Module, images: Tensor, device: Any) -> Tensor:
-        """Return the classes of images (N, 3, size, size) uint8: (N,), on the CPU."""
-        parts = (normalised(part.to(device), MEAN, DEVIATION) for part in images.split(self.config.evaluated))
-        return torch.cat([model(part).argmax(dim=-1).cpu() for part in parts])
+    def predictions(self, model: nn.Module, images: Iterable[Any], device: Any) -> Tensor:
+        """Return the classes of pictures, PIL's RGB, cut as what is evaluated is: (N,), on the CPU."""
+        transform, found = evaluation_transform(self.config), []
+        pictures = iter(images)
+        while part := [transform(image) for image in islice(pictures, self.config.evaluated)]:
+            found.append(model(torch.stack(part).to(device)).argmax(dim=-1).cpu())
+        return torch.cat(found)
 
     def draw(self, model: nn.Module, device: Any, folder: Path) -> list[Path]:
         """Draw some images of what is evaluated with what they were taken for; of few classes a confusion matrix."""
@@ -215,7 +219,7 @@ class ImageFilesTask:
         numbers = torch.linspace(0, len(files.labels) - 1, min(DRAWN, len(files.labels))).long().unique().tolist()
         images = torch.stack([middle(files.image(number), self.config.image_size) for number in numbers])
         labels = torch.tensor(files.labels)[numbers]
-        predicted = self.predictions(model, images, device)
+        predicted = self.predictions(model, map(files.image, numbers), device)
         return [draw_predictions(images, labels, predicted, files.classes, folder)]
 
     def own_images(self, folder: Path) -> OwnImages:
@@ -226,7 +230,8 @@ class ImageFilesTask:
         """Classify a user's images: see ``report.predictions.keep_own``."""
         from orchid.report.predictions import keep_own
 
-        return keep_own(own, self.predictions(model, own.images, device), self.files()["train"].classes, folder)
+        pictures = (read_rgb(path, str(path)) for path in own.files)
+        return keep_own(own, self.predictions(model, pictures, device), self.files()["train"].classes, folder)
 
 
 def _item_seed(seed: int, place: int) -> int:
@@ -235,11 +240,11 @@ def _item_seed(seed: int, place: int) -> int:
 
 
 def _plain_errors(batches: Iterable[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield batches; what a worker found wrong is an error of one line, without the worker's traceback."""
+    """Yield batches; a file that a worker cannot read is an error of one line, without the worker's traceback."""
     try:
         yield from batches
-    except ValueError as error:
-        raise ValueError(str(error).rpartition("ValueError: ")[2].strip()) from None
+    except Unreadable as error:
+        raise Unreadable(str(error).rpartition("Unreadable: ")[2].strip()) from None
 
 
 def _outlive_interrupts(worker: int) -> None:
@@ -263,6 +268,17 @@ class Augmented:
         return self.finish(chosen(self.crop(image)))
 
 
+@dataclass
+class AtLeastOneBit:
+    """What posterizing keeps at some magnitude: timm's strongest keeps no bit, which Pillow refuses."""
+
+    bits: Callable[[float, dict[str, Any]], tuple[int]]
+
+    def __call__(self, magnitude: float, settings: dict[str, Any]) -> tuple[int]:
+        """Return the bits."""
+        return (max(1, *self.bits(magnitude, settings)),)
+
+
 def training_transform(config: "ImageFilesConfig") -> Callable[[Any], Tensor]:
     """Return timm's training pipeline: random crop and flip, RandAugment or AugMix, erasing."""
     create_transform, augment_and_mix_transform = _timm()
@@ -277,6 +293,10 @@ def training_transform(config: "ImageFilesConfig") -> Callable[[Any], Tensor]:
         re_prob=config.erasing,
         re_mode="pixel",
     )
+    for stage in policy.transforms:
+        for operation in getattr(stage, "ops", ()):
+            if operation.name.startswith("Posterize"):
+                operation.level_fn = AtLeastOneBit(operation.level_fn)
     middle = tuple(round(255 * value) for value in MEAN)
     mix = augment_and_mix_transform("augmix-m3-w3", {"translate_pct": 0.3, "img_mean": middle})
     return Augmented(crop, policy, mix, config.augmix, finish)

@@ -33,7 +33,9 @@ def read_folder(folder: Path, classes: tuple[str, ...], side: int) -> OwnImages:
     labels: list[int] = []
     for own in sorted(path for path in folder.iterdir() if path.is_dir()):
         found = _images(own)
-        name = FOLDERS.get(own.name, own.name).lower().replace(" ", "_")
+        name = own.name.lower().replace(" ", "_")
+        if name not in known and own.name in FOLDERS:
+            name = FOLDERS[own.name].lower().replace(" ", "_")
         if found and name not in known:
             raise ValueError(f"{own}: the model knows no class {own.name!r}{did_you_mean(own.name, list(classes))}")
         files += found

@@ -10,22 +10,29 @@ import numpy as np
 def read_rgb(source: Path | bytes, name: str) -> Any:
     """Return a picture, of a file or of its bytes, as PIL's RGB, upright; ``name`` is what an error calls it.
 
-    Greys of 16 bits are scaled to 8, which PIL would cut off; what is transparent is white.
+    Greys of 16 bits are scaled to 8, which PIL would cut off; other depths are an error. What is transparent is white.
     """
     from PIL import Image, ImageOps
 
     try:
         with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as file:
             image = ImageOps.exif_transpose(file)  # cameras store how they were held
-            if image.mode.startswith("I"):
-                grey = np.asarray(image).astype(np.float64)
-                image = Image.fromarray((grey / (257 if grey.max() > 255 else 1)).round().clip(0, 255).astype(np.uint8))
+            if image.mode[0] in "IF":
+                image = Image.fromarray(_eight_bits(np.asarray(image), image.mode))
             if image.has_transparency_data:
                 image = image.convert("RGBA")
                 image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
             return image.convert("RGB")
     except Exception as error:  # decoders raise anything for a damaged file
         raise unreadable(name, error) from None
+
+
+def _eight_bits(grey: np.ndarray, mode: str) -> np.ndarray:
+    """Return greys 0 ... 65,535 in eight bits; PIL's mode "I" may hold 8, 16 or 32."""
+    if mode == "F" or grey.min(initial=0) < 0 or grey.max(initial=0) > 65_535:
+        raise ValueError("its pixels are neither of 8 nor of 16 bits")
+    wide = mode != "I" or grey.max(initial=0) > 255
+    return (grey / (257 if wide else 1)).round().astype(np.uint8)
 
 
 def load_arrays(path: Path, names: tuple[str, ...]) -> dict[str, np.ndarray]:
@@ -42,9 +49,13 @@ def load_arrays(path: Path, names: tuple[str, ...]) -> dict[str, np.ndarray]:
     return arrays
 
 
-def unreadable(name: str | Path, error: Exception) -> ValueError:
+class Unreadable(ValueError):
+    """A file that cannot be read."""
+
+
+def unreadable(name: str | Path, error: Exception) -> Unreadable:
     """Return the error for a file that cannot be read."""
-    return ValueError(f"{name} cannot be read ({str(error) or type(error).__name__})")
+    return Unreadable(f"{name} cannot be read ({str(error) or type(error).__name__})")
 
 
 def check_labels(path: Path, labels: np.ndarray, images: int, classes: int) -> None:

@@ -5,6 +5,7 @@ A shard is a flat array of token ids, every document followed by [SEP]. ``index.
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from orchid.files import TEMPORARY, atomic, write_json
+from orchid.files import atomic, remove_strays, write_json
 from orchid.tasks.corpus import documents, text_files
 from orchid.tasks.tokenizer import TOKENIZER, file_digest, vocabulary_digest
 
@@ -38,8 +39,7 @@ def build_shards(
     """
     files, maker = text_files(source), _Maker(tokenizer)
     out.mkdir(parents=True, exist_ok=True)
-    for stray in out.glob(f".*{TEMPORARY}"):  # left by a process that was killed while it wrote
-        stray.unlink()
+    remove_strays(out)
     total, done, entries, fresh = sum(path.stat().st_size for path in files), 0, [], False
     tell = progress or (lambda *_: None)
     for number, path in enumerate(files):
@@ -215,8 +215,11 @@ class Shards:
             self._arrays.append(_mapped(path, self._dtype))
 
     def verify(self) -> None:
-        """Read all shards, once; one that is not what was written, or has ids the tokenizer lacks, is an error."""
-        if self._verified:
+        """Read all shards, once; one that is not what was written, or has ids the tokenizer lacks, is an error.
+
+        Of several processes the first of each machine does.
+        """
+        if self._verified or int(os.environ.get("LOCAL_RANK", "0")):
             return
         for number, entry in enumerate(self.entries):
             path = self.folder / f"{number:05d}.bin"

@@ -68,7 +68,7 @@ class ImageTask:
         """Return images and labels to train on and to evaluate on, on the device; read once."""
         if self._data is None:
             if not self.config.data:
-                raise ValueError(f"--set task.data=FOLDER must name a folder with {self.set.title}")
+                raise ValueError(f"--data FOLDER must name a folder with {self.set.title}")
             folder = Path(self.config.data)
             images, labels = self.set.load(folder, "train")
             if self.config.held_out == "valid":

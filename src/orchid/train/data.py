@@ -31,14 +31,16 @@ def check_data(experiment: Experiment) -> None:
     if getattr(experiment.task, "data", None) == "":
         raise ValueError(f"{experiment.recipe} reads a folder of data: name it by --data FOLDER, or in {DATA}")
     if _is_gone(experiment):
-        raise ValueError(f"task.data={experiment.task.data!r} is not a folder: name one by --data FOLDER, or in {DATA}")
+        raise ValueError(
+            f"task.data={experiment.task.data!r} does not exist: name a folder by --data FOLDER, or in {DATA}"
+        )
 
 
 def explain_lost_data(experiment: Experiment, run: Path) -> str | None:
     """Return what to do about a run whose data is not there any more; None if it is there, or if it needs none."""
     if not _is_gone(experiment):
         return None
-    return f"task.data={experiment.task.data!r} of {run} is not a folder (any more): name one in {DATA}"
+    return f"task.data={experiment.task.data!r} of {run} does not exist (any more): name its folder in {DATA}"
 
 
 def wanted_arguments(experiment: Experiment) -> list[str]:
@@ -52,7 +54,7 @@ def wanted_arguments(experiment: Experiment) -> list[str]:
 
 def _is_gone(experiment: Experiment) -> bool:
     data = getattr(experiment.task, "data", "")
-    return bool(data) and not Path(data).is_dir()
+    return isinstance(data, str) and bool(data) and not Path(data).exists()
 
 
 def _others(experiment: Experiment) -> str:

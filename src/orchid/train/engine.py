@@ -59,8 +59,9 @@ class Engine:
         experiment: what to run.
         out: the run's folder.
         resume: continue the run that the folder holds; a folder without one starts afresh.
-        claim: lock the folder until ``train`` has ended. Without, the engine only reads what a run has left there, be
-            it one that another process is training at the moment: it writes and deletes nothing, and cannot train.
+        claim: write in the folder, which is locked while ``train`` runs. Without, the engine only reads what a run has
+            left there, be it one that another process is training at the moment: it writes and deletes nothing, and
+            cannot train.
         time_limit: minutes after which to stop with a checkpoint, or None.
         cpu: stay on the CPU even where there is a GPU.
         tensorboard: write event files for TensorBoard too.

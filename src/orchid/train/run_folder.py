@@ -1,7 +1,6 @@
 """A run's folder: resolved config, metrics.jsonl, checkpoints, result.json. Every file appears whole or not at all."""
 
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from orchid.files import TEMPORARY, atomic, check_folder, write_json
+from orchid.files import atomic, check_folder, is_temporary, remove_strays, write_json
 from orchid.train.lock import FolderLock
 from orchid.train.sharding import spread_like, whole
 
@@ -32,7 +31,7 @@ class RunFolder:
         self.lock = FolderLock(path / "run.lock")
 
     def open(self, config: dict[str, Any], *, resume: bool) -> None:
-        """Claim the folder for a run of ``config`` and lock it; another run's folder, or one in use, is an error."""
+        """Claim the folder for a run of ``config``; another run's folder, or one in use, is an error."""
         self._accept(config, resume=resume)
         self.path.mkdir(parents=True, exist_ok=True)
         self.lock.acquire()
@@ -41,15 +40,10 @@ class RunFolder:
             if not self.config.is_file():
                 write_json(self.config, config)
             self.checkpoints.mkdir(exist_ok=True)
-            for stray in filter(_is_temporary, [*self.path.iterdir(), *self.checkpoints.iterdir()]):
-                # Left by a process that was killed while it wrote; none that lives writes while the lock is ours.
-                if stray.is_dir():
-                    shutil.rmtree(stray)
-                else:
-                    stray.unlink()
-        except BaseException:
+            for folder in (self.path, self.checkpoints):  # nobody else writes there while the lock is ours
+                remove_strays(folder)
+        finally:
             self.lock.release()
-            raise
 
     def _accept(self, config: dict[str, Any], *, resume: bool) -> None:
         check_folder("--out", self.path)
@@ -59,7 +53,7 @@ class RunFolder:
             raise ValueError(f"{self.path} is not empty and holds no run; choose another --out")
 
     def _is_foreign(self, path: Path) -> bool:
-        return path != self.lock.path and not _is_temporary(path)
+        return path != self.lock.path and not is_temporary(path)
 
     def check(self, config: dict[str, Any], *, ask_resume: bool = False) -> None:
         """Accept the folder only as that of a run of ``config``."""
@@ -177,19 +171,23 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
 
 
 def load_optimizer_tensors(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
-    """Put the state that ``optimizer_tensors`` named back."""
+    """Put the state that ``optimizer_tensors`` named back; what does not fit its parameter is an error."""
     slots: dict[int, dict[str, Tensor]] = {}
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     for name, value in tensors.items():
         prefix, _, rest = name.partition(".")
         if prefix == "optimizer":
             index, _, key = rest.partition(".")
-            slots.setdefault(int(index), {})[key] = spread_like(value, parameters[int(index)])
+            number = int(index)
+            if number >= len(parameters) or value.numel() not in (1, parameters[number].numel()):
+                raise ValueError(
+                    "the optimizer's state belongs to other parameters: it was written by another version, "
+                    "which decays other parameters; finish the run with that one, or choose another --out"
+                )
+            parameter = parameters[number]
+            value = value.view(parameter.shape) if value.numel() == parameter.numel() and value.ndim else value
+            slots.setdefault(number, {})[key] = spread_like(value, parameter)
     optimizer.load_state_dict({"state": slots, "param_groups": optimizer.state_dict()["param_groups"]})
-
-
-def _is_temporary(path: Path) -> bool:
-    return path.name.startswith(".") and path.name.endswith(TEMPORARY)
 
 
 def _read_json(path: Path) -> dict[str, Any]:

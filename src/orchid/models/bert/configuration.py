@@ -29,7 +29,7 @@ LIBRARY_KEYS = {
     "torch_dtype",
     "use_cache",
 }
-# What pipelines hand to a configuration although it is meant for the model.
+# What pipelines and the library's example scripts hand to a configuration although it is meant for others.
 LOADING_KEYS = {
     "_from_auto",
     "_from_pipeline",
@@ -37,14 +37,17 @@ LOADING_KEYS = {
     "code_revision",
     "device_map",
     "dtype",
+    "finetuning_task",
     "ignore_mismatched_sizes",
     "key_mapping",
     "low_cpu_mem_usage",
     "max_memory",
     "offload_buffers",
     "offload_folder",
+    "torchscript",
     "tp_plan",
     "trust_remote_code",
+    "use_auth_token",
     "use_kernels",
     "use_safetensors",
     "variant",

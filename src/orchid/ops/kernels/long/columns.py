@@ -54,9 +54,9 @@ def long_signals_kernel(
         item = first + step
         b, tile = (item // TILES).to(tl.int64), item % TILES
         following = tl.minimum(item + 1, last)
-        coming = p + (following // TILES).to(tl.int64) * p_batch + d * p_channel
-        fetch(_lines(coming, following % TILES, length, R, Q, TILE))
-        fetch(_lines(coming + D * p_channel, following % TILES, length, R, Q, TILE))
+        coming = p + (following // TILES).to(tl.int64) * p_batch
+        fetch(_lines(coming + d * p_channel, following % TILES, length, R, Q, TILE))
+        fetch(_lines(coming + (D + d) * p_channel, following % TILES, length, R, Q, TILE))
         t = _positions(tile, R, Q, TILE)
         here, pads, row = t >= 0, pad + b * length, p + b * p_batch
         inside = within(t, here, length, FULL)
