@@ -143,7 +143,9 @@ class OrchidMixer2d(nn.Module):
             (B, h, w, D).
         """
         check_image("x", x, self.d_model, (self.height, self.width))
-        whole = mask is None and context is None and x.shape[1:3] == (self.height, self.width)
+        check_dtype("x", x, self.in_proj.weight.dtype)
+        alone = mask is None and context is None and context_mask is None
+        whole = alone and x.shape[1:3] == (self.height, self.width)
         obstacle = self._obstacle if whole else self._obstacle or "the kernels have no masks, contexts, smaller images"
         if takes_kernels(self.backend, obstacle, x, self._inside, interpreted=interpreter_on()):
             y = self._fused_mix(self.in_proj(x.flatten(1, 2), biased=False))
