@@ -21,6 +21,7 @@ from orchid.nn.short_conv import ShortConv, masked
 from orchid.ops.checks import (
     check_at_least,
     check_choice,
+    check_context,
     check_dtype,
     check_flag,
     check_fraction,
@@ -405,16 +406,11 @@ class OrchidMixer(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]:
         """Check, mask and project: x, its streams and their pad, and those of the context, if there is one."""
         x, pad = self._checked("x", x, "mask", mask)
+        check_context(context, context_mask, x, self.conditioning)
         projected = self.in_proj(x, biased=biased)
         if context is None:
-            if context_mask is not None:
-                raise ValueError("context_mask was given without context")
             return x, projected, pad, None, None
-        if self.conditioning == "static":
-            raise ValueError("context was given, but conditioning='static' has no kernel to condition")
         context, u_pad = self._checked("context", context, "context_mask", context_mask)
-        if context.shape[0] != x.shape[0]:
-            raise ValueError(f"context has batch {context.shape[0]}; expected that of x, {x.shape[0]}")
         return x, projected, pad, self.in_proj(context, self.d_model, biased=biased), u_pad
 
     def _checked(self, name: str, x: Tensor, mask_name: str, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:

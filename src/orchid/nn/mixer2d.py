@@ -14,6 +14,7 @@ from orchid.nn.short_conv import masked, unit_gain_
 from orchid.ops.checks import (
     check_at_least,
     check_choice,
+    check_context,
     check_dtype,
     check_fraction,
     check_image,
@@ -235,16 +236,11 @@ class OrchidMixer2d(nn.Module):
     ) -> Streams2d:
         """Check, mask, project and short-convolve."""
         projected, pad = self._projected("x", x, "mask", mask)
+        check_context(context, context_mask, x, self.conditioning)
+        u, u_pad = projected[:, : self.d_model], pad
+        if context is not None:
+            u, u_pad = self._projected("context", context, "context_mask", context_mask, self.d_model)
         v, s1, s2 = masked(depthwise_conv2d(projected, self.short_weight, self.short_bias), pad).chunk(3, dim=1)
-        if context is None:
-            if context_mask is not None:
-                raise ValueError("context_mask was given without context")
-            return Streams2d(v, s1, s2, projected[:, : self.d_model], pad)
-        if self.conditioning == "static":
-            raise ValueError("context was given, but conditioning='static' has no kernel to condition")
-        u, u_pad = self._projected("context", context, "context_mask", context_mask, self.d_model)
-        if u.shape[0] != x.shape[0]:
-            raise ValueError(f"context has batch {u.shape[0]}; expected that of x, {x.shape[0]}")
         return Streams2d(v, s1, s2, u, u_pad)
 
     def _projected(

@@ -77,16 +77,21 @@ def check_tensor(name: str, x: Tensor) -> None:
         raise ValueError(f"{name} is a {type(x).__name__}; expected a tensor")
 
 
-def check_sequence(name: str, x: Tensor, d_model: int, max_length: int) -> None:
-    """Accept ``x`` only as (B, L, d_model) floating point with 1 <= L <= max_length."""
+def _check_axes(name: str, x: Tensor, d_model: int, axes: tuple[str, ...]) -> None:
+    """Accept ``x`` only as floating point with these axes, none of them empty, and d_model numbers along a last one."""
     check_tensor(name, x)
     shape = tuple(x.shape)
-    if x.ndim != 3 or x.shape[2] != d_model:
-        raise ValueError(f"{name} has shape {shape}; expected (batch, length, d_model={d_model})")
+    if x.ndim != len(axes) + 1 or x.shape[-1] != d_model:
+        raise ValueError(f"{name} has shape {shape}; expected ({', '.join(axes)}, d_model={d_model})")
     if not x.is_floating_point():
         raise ValueError(f"{name} has dtype {x.dtype}; expected a floating point tensor")
-    if x.shape[0] < 1 or x.shape[1] < 1:
-        raise ValueError(f"{name} has shape {shape}; expected a batch and a length of at least 1")
+    if any(size < 1 for size in shape[:-1]):
+        raise ValueError(f"{name} has shape {shape}; expected {' and '.join(axes)} of at least 1")
+
+
+def check_sequence(name: str, x: Tensor, d_model: int, max_length: int) -> None:
+    """Accept ``x`` only as (B, L, d_model) floating point with 1 <= L <= max_length."""
+    _check_axes(name, x, d_model, ("batch", "length"))
     if x.shape[1] > max_length:
         raise ValueError(
             f"{name} has length {x.shape[1]}, longer than max_length={max_length}; "
@@ -119,17 +124,11 @@ def check_mask(name: str, mask: Tensor | None, x: Tensor) -> None:
 
 def check_image(name: str, x: Tensor, d_model: int, largest: tuple[int, int]) -> None:
     """Accept ``x`` only as (B, h, w, d_model) floating point, no side longer than that of the largest images."""
-    check_tensor(name, x)
-    shape = tuple(x.shape)
-    if x.ndim != 4 or x.shape[3] != d_model:
-        raise ValueError(f"{name} has shape {shape}; expected (batch, height, width, d_model={d_model})")
-    if not x.is_floating_point():
-        raise ValueError(f"{name} has dtype {x.dtype}; expected a floating point tensor")
-    if min(shape[:3]) < 1:
-        raise ValueError(f"{name} has shape {shape}; expected a batch and sides of at least 1")
-    if x.shape[1] > largest[0] or x.shape[2] > largest[1]:
+    _check_axes(name, x, d_model, ("batch", "height", "width"))
+    _, height, width, _ = x.shape
+    if height > largest[0] or width > largest[1]:
         raise ValueError(
-            f"{name} is an image of {shape[1]} x {shape[2]}, larger than height={largest[0]} x width={largest[1]}"
+            f"{name} is an image of {height} x {width}, larger than height={largest[0]} x width={largest[1]}"
         )
 
 
@@ -141,6 +140,19 @@ def check_image_mask(name: str, mask: Tensor | None, x: Tensor) -> None:
     if mask.shape != x.shape[:3]:
         raise ValueError(f"{name} has shape {tuple(mask.shape)}; expected {tuple(x.shape[:3])} (batch, height, width)")
     check_mask(name, mask.flatten(1), x.flatten(1, 2))
+
+
+def check_context(context: Tensor | None, context_mask: Tensor | None, x: Tensor, conditioning: str) -> None:
+    """Accept a context, or none, only where it conditions a kernel, for as many samples as ``x`` has."""
+    if context is None:
+        if context_mask is not None:
+            raise ValueError("context_mask was given without context")
+        return
+    check_tensor("context", context)
+    if conditioning == "static":
+        raise ValueError("context was given, but conditioning='static' has no kernel to condition")
+    if context.ndim and context.shape[0] != x.shape[0]:
+        raise ValueError(f"context has batch {context.shape[0]}; expected that of x, {x.shape[0]}")
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -127,9 +127,8 @@ def _recipe(name: str, how: str, build: Callable[[], Experiment]) -> Recipe:
         return experiment
 
     model = build().model
-    task = build().task
-    files = "Imagenette" if FILES in name else "ImageNet-1k"
-    title = IMAGE_SETS[task.images].title if isinstance(task, ImageConfig) else files
+    images = name.removeprefix("vision/").partition("-")[0]
+    title = IMAGE_SETS[images].title if images in IMAGE_SETS else "ImageNet-1k"
     options = "".join(f", {key}={value}" for key, value in model.options.items())
     mlp = "dense MLP" if model.blocks == 1 else f"MLP in {model.blocks} blocks"
     what = f"{title} in patches of {model.patch_size} x {model.patch_size}, {model.mixer}{options}"
