@@ -32,6 +32,7 @@ CASES: dict[str, tuple[dict[str, Any], int, torch.dtype]] = {
     "rows-in-pairs": ({"max_length": 256, "conditioning": "static"}, 3, torch.bfloat16),
     "masked": ({"max_length": 512}, 3, torch.bfloat16),
     "warp-groups": ({"max_length": 4096}, 2, torch.bfloat16),
+    "warp-groups-cross": ({"max_length": 4096, "conditioning": "cross"}, 2, torch.bfloat16),
     "long-rows": ({"max_length": 131072}, 1, torch.bfloat16),
     "short-rows": ({"max_length": 64}, 26, torch.bfloat16),
     "around-the-fft": ({"max_length": 96, "residual_conv": True}, 1, torch.float32),

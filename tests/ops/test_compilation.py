@@ -31,6 +31,7 @@ from orchid.ops.kernels.static import network
         ("rows-in-pairs", 80, {"four_step_kernel", "four_step_grad_kernel"}),
         ("masked", 90, {"four_step_kernel", "four_step_grad_kernel"}),
         ("warp-groups", 80, {"four_step_kernel", "four_step_grad_kernel"}),
+        ("warp-groups-cross", 90, {"four_step_kernel", "four_step_grad_kernel"}),
         ("long-rows", 90, {"long_signals_kernel", "long_mix_grad_kernel", "long_gate_kernel", "octet_grad_kernel"}),
         ("long-rows", 80, {"long_mix_kernel", "long_conditioning_grad_kernel", "long_times_kernel"}),
         ("short-rows", 90, {"dense_kernel", "dense_grad_kernel", "dense_static_grad_kernel", "added_up_kernel"}),

@@ -18,7 +18,7 @@ from orchid.ops.kernels.streams.tiles import load_tile, samples, within
 @triton.jit
 def _statics(static, most, tile, N1: tl.constexpr, N2: tl.constexpr, S: tl.constexpr):
     """Return h0_f over a bound on its size: see ``kernel_bins``."""
-    return kernel_bins((), 0.0, 0.0, 0.0, again(static, tile, 0), most, most, 1.0, 1.0, 0, 1, N1, N2, S)
+    return kernel_bins((), (), 0.0, 0.0, 0.0, again(static, tile, 0), most, most, 1.0, 0, 1, N1, N2, S)
 
 
 @launched

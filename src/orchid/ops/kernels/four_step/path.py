@@ -60,7 +60,6 @@ def serves(given: Operands, p: Tensor, dy: Tensor | None = None) -> bool:
         and given.n <= LONGEST
         and SHAPES[given.n].shared <= shared_memory(p.device)
         and given.u is None
-        and given.sides < 2
         and all(t.dtype == torch.bfloat16 for t in rows)
         and given.in_octets(*rows)
     )

@@ -10,6 +10,7 @@ from orchid.ops.kernels.four_step.transform import (
     as_rows,
     bins,
     in_order,
+    largest,
     moved,
     over_columns,
     over_rows,
@@ -64,20 +65,21 @@ def neighbours(x, edge, K: tl.constexpr, N1: tl.constexpr, N2: tl.constexpr, S: 
 
 @triton.jit
 def kernel_bins(
-    met, g_edge, g_sum, g_most, static, most, taps, total, scale,
+    met, met_im, edge, reach, factor, static, most, taps, total,
     SIDES: tl.constexpr, K: tl.constexpr, N1: tl.constexpr, N2: tl.constexpr, S: tl.constexpr,
 ):  # fmt: skip
     """Return h_f over a bound on its size, DC halved: real and imaginary parts; the Nyquist bin, the bound, (S,) both.
 
-    ``met`` are the ``neighbours`` of |G|, at most g_sum, ``static`` and ``most`` as ``four_step/static.py`` has them.
+    ``met`` are the ``neighbours`` of what Conv1d_f takes, with two SIDES ``met_im`` those of its imaginary parts,
+    ``edge`` (S,) its Nyquist bin; it is ``factor`` (S,) times as large, at most ``reach`` (S,) before that. ``static``
+    and ``most`` as ``four_step/static.py`` has them.
     """
     COLUMNS: tl.constexpr = S * N2 // 2
     h, h_im = in_order(static, N1, COLUMNS), in_order(static + N1 * COLUMNS, N1, COLUMNS)
     bound, h_edge = tl.zeros((S,), tl.float32) + tl.load(most) + TINY, tl.zeros((S,), tl.float32) + tl.load(most + 1)
     k = bins(N1, N2, S)
     if SIDES:
-        factor = g_most * (total * scale)
-        bound += factor * g_sum
+        bound += factor * reach
         dependent, given = tl.zeros((N1, COLUMNS), tl.float32), tl.zeros((N1, COLUMNS), tl.float32)
         for j in tl.static_range(K):
             tap = tl.load(taps + j).to(tl.float32) / total
@@ -85,7 +87,12 @@ def kernel_bins(
             if j < K // 2:  # to the Nyquist bin
                 given += tl.where(k == N1 * N2 // 2 + (j - K // 2), tap * met[K // 2], 0.0)
         h += over_columns(factor, N2, S) * dependent
-        h_edge += factor * (tl.load(taps + K // 2).to(tl.float32) / total * g_edge + over_rows(given, N2, S))
+        h_edge += factor * (tl.load(taps + K // 2).to(tl.float32) / total * edge + over_rows(given, N2, S))
+    if SIDES == 2:
+        turned = tl.zeros((N1, COLUMNS), tl.float32)
+        for j in tl.static_range(K):
+            turned += tl.load(taps + j).to(tl.float32) / total * met_im[j]
+        h_im += over_columns(factor, N2, S) * tl.where(k == 0, 0.0, turned)
     share = over_columns(1.0 / bound, N2, S)
     h = h * share
     return tl.where(k == 0, 0.5 * h, h), h_im * share, h_edge / bound, bound
@@ -98,19 +105,40 @@ def conditioned(
 ):  # fmt: skip
     """Return the ``kernel_bins`` of ``signals_in_time`` and whether rows are spoiled, then what they are made of.
 
-    Of that: G, real and imaginary parts, its Nyquist bin, what g was divided by, the ``neighbours`` of |G|.
+    Of that, with one side: G, real and imaginary parts, its Nyquist bin, what g was divided by, the ``neighbours`` of
+    |G|. With two: the same of the key and of the query, then what conj(key) query was divided by, the ``neighbours`` of
+    its real and of its imaginary parts.
     """
-    if SIDES:
+    if SIDES == 1:
         g, g_most, g_edge, g_sum, g_spoiled = scaled(made[1], t, real, N1, N2, S, FULL)
         re, im = spectrum(g, stages, again(twiddles, tile, 1), N1, N2, S)
         met = neighbours(tl.sqrt(re * re + im * im), tl.abs(g_edge), K, N1, N2, S)
         h, h_im, h_edge, bound = kernel_bins(
-            met, tl.abs(g_edge), g_sum, g_most, again(static, tile, 0), most, taps, total, scale, SIDES, K, N1, N2, S
-        )
+            met, (), tl.abs(g_edge), g_sum, g_most * (total * scale), again(static, tile, 0), most, taps, total,
+            SIDES, K, N1, N2, S,
+        )  # fmt: skip
         return (h, h_im, h_edge, bound, spoiled + g_spoiled), (re, im, g_edge, g_most, met)
+    elif SIDES == 2:
+        key, k_most, k_edge, _, k_spoiled = scaled(made[1], t, real, N1, N2, S, FULL)
+        k_re, k_im = spectrum(key, stages, again(twiddles, tile, 1), N1, N2, S)
+        query, q_most, q_edge, _, q_spoiled = scaled(made[2], t, real, N1, N2, S, FULL)
+        q_re, q_im = spectrum(query, stages, again(twiddles, tile, 0), N1, N2, S)
+        re, im, edge = k_re * q_re + k_im * q_im, k_re * q_im - k_im * q_re, k_edge * q_edge
+        x_most = tl.maximum(largest(re, im, N2, S), tl.maximum(tl.abs(edge), TINY))
+        share = over_columns(1.0 / x_most, N2, S)
+        met, met_im = (
+            neighbours(re * share, edge / x_most, K, N1, N2, S),
+            neighbours(im * share, 0.0 * edge, K, N1, N2, S),
+        )
+        factor = (k_most * scale) * (q_most * scale) * x_most * total
+        h, h_im, h_edge, bound = kernel_bins(
+            met, met_im, edge / x_most, 1.0, factor, again(static, tile, 0), most, taps, total, SIDES, K, N1, N2, S
+        )
+        parts = (k_re, k_im, k_edge, k_most, q_re, q_im, q_edge, q_most, x_most, met, met_im)
+        return (h, h_im, h_edge, bound, spoiled + k_spoiled + q_spoiled), parts
     else:
         h, h_im, h_edge, bound = kernel_bins(
-            (), 0.0, 0.0, 0.0, again(static, tile, 0), most, taps, total, scale, SIDES, K, N1, N2, S
+            (), (), 0.0, 0.0, 0.0, again(static, tile, 0), most, taps, total, SIDES, K, N1, N2, S
         )
         return (h, h_im, h_edge, bound, spoiled), ()
 

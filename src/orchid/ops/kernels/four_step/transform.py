@@ -155,6 +155,16 @@ def over_rows(x, N2: tl.constexpr, S: tl.constexpr):
 
 
 @triton.jit
+def largest(re, im, N2: tl.constexpr, S: tl.constexpr):
+    """Return a bound on the size of each row's bins, (S,): the largest |re| + |im|."""
+    row = tl.arange(0, S * N2 // 2)[None, :] // (N2 // 2)
+    sizes, out = tl.abs(re) + tl.abs(im), tl.zeros((S,), tl.float32)
+    for i in tl.static_range(S):
+        out = tl.where(tl.arange(0, S) == i, tl.max(tl.where(row == i, sizes, 0.0)), out)
+    return out
+
+
+@triton.jit
 def bins(N1: tl.constexpr, N2: tl.constexpr, S: tl.constexpr):
     """Return k of every place of a spectrum, (N1, S N2 / 2)."""
     return tl.arange(0, N1)[:, None] + N1 * (tl.arange(0, S * N2 // 2)[None, :] % (N2 // 2))

@@ -36,7 +36,7 @@ def side_parameters(spatial, bias, offset, d, D, SIDES: tl.constexpr, K: tl.cons
 
 @triton.jit
 def channel_parameters(weight, bias, offset, spatial, d, D, SIDES: tl.constexpr, K: tl.constexpr):
-    """Load the ``parameters`` of a channel's v, s_1, s_2 and, with one side, of its Conv1d_t."""
+    """Load the ``parameters`` of a channel's v, s_1, s_2, and its ``side_parameters`` where it has sides."""
     v, s = parameters(weight, bias, offset, d, K, True), parameters(weight, bias, offset, D + d, K, True)
     t = parameters(weight, bias, offset, 2 * D + d, K, True)
-    return v, s, t, parameters(spatial, bias, offset, d, K, False) if SIDES else v
+    return v, s, t, side_parameters(spatial, bias, offset, d, D, SIDES, K) if SIDES else v

@@ -132,12 +132,12 @@ def signals_in_time(
     ROWS: tl.constexpr, M: tl.constexpr, SIDES: tl.constexpr, K: tl.constexpr, SHIFT: tl.constexpr,
     CIRCULAR: tl.constexpr, FULL: tl.constexpr, HAS_PAD: tl.constexpr,
 ):  # fmt: skip
-    """Return a = s_1 * v and, with SIDES, the conditioning sequence, (ROWS, 8 M), wherever a token is real."""
+    """Return a = s_1 * v and the conditioning sequence of every side, (ROWS, 8 M), wherever a token is real."""
     v = stream(v_row, v_own[K + 1], t, here, real, length, pads, period, ROWS, M, K, SHIFT, CIRCULAR, FULL, HAS_PAD)
     s = short_tile(s_row, s_own, t, here, real, length, pads, period, ROWS, M, K, SHIFT, CIRCULAR, FULL, HAS_PAD)
     made = (convolved_tile(v, v_own, ROWS, M, K) * s,)
-    if SIDES:
-        made = made + (convolved_tile(v, g_own, ROWS, M, K),)
+    for side in tl.static_range(SIDES):
+        made = made + (convolved_tile(v, g_own[side * (K + 2) :], ROWS, M, K),)
     return made
 
 
