@@ -45,7 +45,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     ids=str,
 )
 def test_against_the_reference(n: int, options: dict[str, object]) -> None:
-    width = 2 * WIDTH if n == 256 else WIDTH  # the filter's gradients are nearly one number a channel
+    width = max(WIDTH, 8) if n == 256 else WIDTH  # the filter's gradients are nearly one number a channel
     mixer = build(width, n, **options).bfloat16()
     assert_at_most_twice_as_far_off(mixer, torch.randn(3, n, width, device=DEVICE).bfloat16())
 

@@ -29,11 +29,11 @@ from orchid.ops.kernels.sums import zeros
 
 @triton.jit
 def _put(
-    target, inside, re, im, edge, share, factor, t, stages, twiddles,
+    target, inside, re, im, edge, factor, t, stages, twiddles,
     N1: tl.constexpr, N2: tl.constexpr, S: tl.constexpr,
 ):  # fmt: skip
     """Store ``in_time``."""
-    x = in_time(re, im, edge, share, factor, t, stages, twiddles, N1, N2, S)
+    x = in_time(re, im, edge, factor, t, stages, twiddles, N1, N2, S)
     tl.store(target + t, x.to(target.dtype.element_ty), mask=inside)
 
 
@@ -111,7 +111,7 @@ def _put_side(
     """Store the sequence whose spectrum has these bins, times factor; they are divided by the largest first."""
     most = tl.maximum(largest(re, im, N2, S), tl.maximum(tl.abs(edge), TINY))
     share = over_columns(1.0 / most, N2, S)
-    _put(target, inside, re * share, im * share, edge / most, 1.0, factor * most, t, stages, twiddles, N1, N2, S)
+    _put(target, inside, re * share, im * share, edge / most, factor * most, t, stages, twiddles, N1, N2, S)
 
 
 @launched
@@ -151,7 +151,7 @@ def four_step_grad_kernel(
             row + d * p_channel, row + (D + d) * p_channel, v_own, s_own, g_own, t, here, real, length, pads, period,
             S, M, SIDES, K, SHIFT, CIRCULAR, FULL, HAS_PAD,
         )  # fmt: skip
-        a, a_most, a_edge, _, spoiled = scaled(made[0], t, real, N1, N2, S, FULL)
+        a, a_most, a_edge, _, spoiled = scaled(made[0], t, real, False, N1, N2, S, FULL)
         kernel, parts = conditioned(
             made, t, real, spoiled, stages, twiddles, tile, static, most + 2 * own, taps, total, scale,
             SIDES, K, N1, N2, S, FULL,
@@ -161,7 +161,7 @@ def four_step_grad_kernel(
         a_re, a_im = spectrum(a, stages, again(twiddles, tile, 2), N1, N2, S)
         _put(
             target + (1 + SIDES) * plane, inside, h * a_re - h_im * a_im, h * a_im + h_im * a_re,
-            h_edge * a_edge * (1.0 / N), 2.0 / N, bound * a_most + spoiled, t,
+            0.5 * h_edge * a_edge, bound * a_most * (2.0 / N) + spoiled, t,
             stages, again(twiddles, tile, 3), N1, N2, S,
         )  # fmt: skip
         gate = short_tile(
@@ -169,12 +169,12 @@ def four_step_grad_kernel(
             S, M, K, SHIFT, CIRCULAR, FULL, HAS_PAD,
         )  # fmt: skip
         grad = load_tile(dy + b * dy_batch + d * dy_channel, t, 0.0, within(t, here, length, FULL), real, FULL)
-        e, e_most, e_edge, _, e_spoiled = scaled(gate * grad, t, real, N1, N2, S, FULL)
+        e, e_most, e_edge, _, e_spoiled = scaled(gate * grad, t, real, False, N1, N2, S, FULL)
         spoiled += e_spoiled
         e_re, e_im = spectrum(e, stages, again(twiddles, tile, 4), N1, N2, S)
         _put(
             target, inside, h * e_re + h_im * e_im, h * e_im - h_im * e_re,
-            h_edge * e_edge * (1.0 / N), 2.0 / N, bound * e_most + spoiled, t,
+            0.5 * h_edge * e_edge, bound * e_most * (2.0 / N) + spoiled, t,
             stages, again(twiddles, tile, 5), N1, N2, S,
         )  # fmt: skip
         factor = tl.where(tile * S + tl.arange(0, S) < batch, a_most * e_most + spoiled, 0.0)
@@ -187,7 +187,7 @@ def four_step_grad_kernel(
                 dh, dh_edge, parts, factor, sums, mid, taps, total, K, N1, N2, S
             )
             _put(
-                target + plane, inside, re, im, edge, 1.0, factor * (total * scale),
+                target + plane, inside, re, im, edge, factor * (total * scale),
                 t, stages, again(twiddles, tile, 6), N1, N2, S,
             )  # fmt: skip
         if SIDES == 2:

@@ -55,7 +55,7 @@ def four_step_kernel(
             row + d * p_channel, row + (D + d) * p_channel, v_own, s_own, g_own, t, here, real, length, pads, period,
             S, M, SIDES, K, SHIFT, CIRCULAR, FULL, HAS_PAD,
         )  # fmt: skip
-        a, a_most, a_edge, _, spoiled = scaled(made[0], t, real, N1, N2, S, FULL)
+        a, a_most, a_edge, _, spoiled = scaled(made[0], t, real, False, N1, N2, S, FULL)
         kernel, _ = conditioned(
             made, t, real, spoiled, stages, twiddles, tile, static, most + 2 * own, taps, total, scale,
             SIDES, K, N1, N2, S, FULL,
@@ -63,7 +63,7 @@ def four_step_kernel(
         h, h_im, h_edge, bound, spoiled = kernel
         re, im = spectrum(a, stages, again(twiddles, tile, 2), N1, N2, S)
         c = in_time(
-            h * re - h_im * im, h * im + h_im * re, h_edge * a_edge * (1.0 / N), 2.0 / N, bound * a_most + spoiled,
+            h * re - h_im * im, h * im + h_im * re, 0.5 * h_edge * a_edge, bound * a_most * (2.0 / N) + spoiled,
             t, stages, again(twiddles, tile, 3), N1, N2, S,
         )  # fmt: skip
         gate = short_tile(

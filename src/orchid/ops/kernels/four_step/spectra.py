@@ -20,6 +20,9 @@ from orchid.ops.kernels.four_step.transform import (
 )
 from orchid.ops.kernels.streams.tiles import TINY
 
+# A row back in time is at most n sqrt(n) / 2 times as large as the bins of its kernel: below float16's largest number.
+HEADROOM = tl.constexpr(8.0)
+
 
 @triton.jit
 def alternating(t):
@@ -28,22 +31,33 @@ def alternating(t):
 
 
 @triton.jit
-def _both(most, edge, total, other_most, other_edge, other_total):
+def _two(most, edge, other_most, other_edge):
+    return tl.maximum(most, other_most), edge + other_edge
+
+
+@triton.jit
+def _three(most, edge, total, other_most, other_edge, other_total):
     return tl.maximum(most, other_most), edge + other_edge, total + other_total
 
 
 @triton.jit
-def scaled(x, t, real, N1: tl.constexpr, N2: tl.constexpr, S: tl.constexpr, FULL: tl.constexpr):
+def scaled(
+    x, t, real, SUMMED: tl.constexpr, N1: tl.constexpr, N2: tl.constexpr, S: tl.constexpr, FULL: tl.constexpr
+):  # fmt: skip
     """Return rows (S, n), divided by their largest values, as a tile (N1, S N2) of float16, and four numbers (S,).
 
-    The largest values and, of the divided rows, the Nyquist bins and the sums of sizes, which no bin exceeds; last,
-    zero, or NaN for a row that is not finite. Beside another row such a one is zeros, for 0 times NaN is not: what
-    comes of it is to be spoiled by that number.
+    The largest values; of the divided rows the Nyquist bins and, if they are to be SUMMED, the sums of sizes, which no
+    bin exceeds; last, zero, or NaN for a row that is not finite. Beside another row such a one is zeros, for 0 times
+    NaN is not: what comes of it is to be spoiled by that number.
     """
     if not FULL:
         x = tl.where(real, x, 0.0)
-    sizes = tl.abs(x)
-    most, edge, total = tl.reduce((sizes, x * alternating(t), sizes), 1, _both)
+    sizes, signed = tl.abs(x), x * alternating(t)
+    if SUMMED:
+        most, edge, total = tl.reduce((sizes, signed, sizes), 1, _three)
+    else:
+        most, edge = tl.reduce((sizes, signed), 1, _two)
+        total = edge
     spoiled = total - total
     if S > 1:
         finite = spoiled == 0.0
@@ -68,11 +82,11 @@ def kernel_bins(
     met, met_im, edge, reach, factor, static, most, taps, total,
     SIDES: tl.constexpr, K: tl.constexpr, N1: tl.constexpr, N2: tl.constexpr, S: tl.constexpr,
 ):  # fmt: skip
-    """Return h_f over a bound on its size, DC halved: real and imaginary parts; the Nyquist bin, the bound, (S,) both.
+    """Return h_f, DC halved, over a number: real and imaginary parts; the Nyquist bin, that number, (S,) both.
 
-    ``met`` are the ``neighbours`` of what Conv1d_f takes, with two SIDES ``met_im`` those of its imaginary parts,
-    ``edge`` (S,) its Nyquist bin; it is ``factor`` (S,) times as large, at most ``reach`` (S,) before that. ``static``
-    and ``most`` as ``four_step/static.py`` has them.
+    That number is HEADROOM times a bound on the size of h_f. ``met`` are the ``neighbours`` of what Conv1d_f takes,
+    with two SIDES ``met_im`` those of its imaginary parts, ``edge`` (S,) its Nyquist bin; it is ``factor`` (S,) times as
+    large, at most ``reach`` (S,) before that. ``static`` and ``most`` as ``four_step/static.py`` has them.
     """
     COLUMNS: tl.constexpr = S * N2 // 2
     h, h_im = in_order(static, N1, COLUMNS), in_order(static + N1 * COLUMNS, N1, COLUMNS)
@@ -80,22 +94,20 @@ def kernel_bins(
     k = bins(N1, N2, S)
     if SIDES:
         bound += factor * reach
-        dependent, given = tl.zeros((N1, COLUMNS), tl.float32), tl.zeros((N1, COLUMNS), tl.float32)
+    bound *= HEADROOM
+    share = over_columns(1.0 / bound, N2, S)
+    h, h_im = h * share, h_im * share
+    if SIDES:
+        by_column, given = over_columns(factor / bound, N2, S), tl.zeros((N1, COLUMNS), tl.float32)
         for j in tl.static_range(K):
             tap = tl.load(taps + j).to(tl.float32) / total
-            dependent += tap * met[j]
+            h += (by_column * tap) * met[j]
+            if SIDES == 2:
+                h_im += (by_column * tap) * (tl.where(k == 0, 0.0, met_im[j]))
             if j < K // 2:  # to the Nyquist bin
                 given += tl.where(k == N1 * N2 // 2 + (j - K // 2), tap * met[K // 2], 0.0)
-        h += over_columns(factor, N2, S) * dependent
         h_edge += factor * (tl.load(taps + K // 2).to(tl.float32) / total * edge + over_rows(given, N2, S))
-    if SIDES == 2:
-        turned = tl.zeros((N1, COLUMNS), tl.float32)
-        for j in tl.static_range(K):
-            turned += tl.load(taps + j).to(tl.float32) / total * met_im[j]
-        h_im += over_columns(factor, N2, S) * tl.where(k == 0, 0.0, turned)
-    share = over_columns(1.0 / bound, N2, S)
-    h = h * share
-    return tl.where(k == 0, 0.5 * h, h), h_im * share, h_edge / bound, bound
+    return tl.where(k == 0, 0.5 * h, h), h_im, h_edge / bound, bound
 
 
 @triton.jit
@@ -110,7 +122,7 @@ def conditioned(
     its real and of its imaginary parts.
     """
     if SIDES == 1:
-        g, g_most, g_edge, g_sum, g_spoiled = scaled(made[1], t, real, N1, N2, S, FULL)
+        g, g_most, g_edge, g_sum, g_spoiled = scaled(made[1], t, real, True, N1, N2, S, FULL)
         re, im = spectrum(g, stages, again(twiddles, tile, 1), N1, N2, S)
         met = neighbours(tl.sqrt(re * re + im * im), tl.abs(g_edge), K, N1, N2, S)
         h, h_im, h_edge, bound = kernel_bins(
@@ -119,9 +131,9 @@ def conditioned(
         )  # fmt: skip
         return (h, h_im, h_edge, bound, spoiled + g_spoiled), (re, im, g_edge, g_most, met)
     elif SIDES == 2:
-        key, k_most, k_edge, _, k_spoiled = scaled(made[1], t, real, N1, N2, S, FULL)
+        key, k_most, k_edge, _, k_spoiled = scaled(made[1], t, real, False, N1, N2, S, FULL)
         k_re, k_im = spectrum(key, stages, again(twiddles, tile, 1), N1, N2, S)
-        query, q_most, q_edge, _, q_spoiled = scaled(made[2], t, real, N1, N2, S, FULL)
+        query, q_most, q_edge, _, q_spoiled = scaled(made[2], t, real, False, N1, N2, S, FULL)
         q_re, q_im = spectrum(query, stages, again(twiddles, tile, 0), N1, N2, S)
         re, im, edge = k_re * q_re + k_im * q_im, k_re * q_im - k_im * q_re, k_edge * q_edge
         x_most = tl.maximum(largest(re, im, N2, S), tl.maximum(tl.abs(edge), TINY))
@@ -144,8 +156,8 @@ def conditioned(
 
 
 @triton.jit
-def in_time(re, im, edge, share, factor, t, stages, twiddles, N1: tl.constexpr, N2: tl.constexpr, S: tl.constexpr):
-    """Return factor (share x + (-1)^t edge), (S, n), x being the ``series`` of a spectrum; factor and edge are (S,)."""
+def in_time(re, im, edge, factor, t, stages, twiddles, N1: tl.constexpr, N2: tl.constexpr, S: tl.constexpr):
+    """Return factor (x + (-1)^t edge), (S, n), x being the ``series`` of a spectrum; factor and edge are (S,)."""
     x = series(re.to(tl.float16), im.to(tl.float16), stages, twiddles, N1, N2, S)
-    x = as_rows((x * share).to(tl.float16), N1, N2, S).to(tl.float32)
+    x = as_rows(x.to(tl.float16), N1, N2, S).to(tl.float32)
     return x * factor[:, None] + alternating(t) * (edge * factor)[:, None]

@@ -56,8 +56,8 @@ def long_mix_grad_kernel(
                 put_slots(dslots + place * (SLOTS * Q), dslot_scales + place * SLOTS, r, dh, factor, K, R, N1, N2)
                 more = ()
                 for j in tl.static_range(K):
-                    products = dh * met(these, these_scales, r, j, K, R, N1, N2, False)
-                    more = more + (sums[j] + tl.sum(products, axis=1) * factor,)
+                    x, scale = met(these, these_scales, r, j, K, R, N1, N2, False)
+                    more = more + (sums[j] + tl.sum(dh * x * scale, axis=1) * factor,)
                 sums = more
             # operands before transforms: registers are few
             h, h_im = kernel_row(static, static_scales, these, these_scales, taps, r, SIDES, K, R, N1, N2)
@@ -102,7 +102,8 @@ def long_conditioning_grad_kernel(
         dm = tl.zeros((N1, N2), tl.float32)
         these, these_scales = dslots + place * (SLOTS * Q), dslot_scales + place * SLOTS
         for j in tl.static_range(K):
-            dm += tl.load(taps + K - 1 - j).to(tl.float32) * met(these, these_scales, r, j, K, R, N1, N2, True)
+            x, size = met(these, these_scales, r, j, K, R, N1, N2, True)
+            dm += (tl.load(taps + K - 1 - j).to(tl.float32) * size) * x
         turn = dm / tl.maximum(tl.sqrt(re * re + im * im), TINY)
         put_row(
             fields + g * (R * Q), row_scales + g * ROWS, half, r, row_operand(turn * re, turn * im), scale,

@@ -21,11 +21,10 @@ def _along(N1: tl.constexpr, N2: tl.constexpr):
 
 
 @triton.jit
-def row_bins(r, R: tl.constexpr, N1: tl.constexpr, N2: tl.constexpr):
-    """Return k of the bins of row r that have k <= n / 2, n - k of the others; and which are these."""
+def _row_bins(r, R: tl.constexpr, N1: tl.constexpr, N2: tl.constexpr):
+    """Return k of the bins of row r that have k <= n / 2, n - k of the others."""
     k = r + R * _along(N1, N2)
-    beyond = k > R * N1 * N2 // 2
-    return tl.where(beyond, R * N1 * N2 - k, k), beyond
+    return tl.where(k > R * N1 * N2 // 2, R * N1 * N2 - k, k)
 
 
 @triton.jit
@@ -65,21 +64,24 @@ def put_slots(slots, scales, r, x, factor, K: tl.constexpr, R: tl.constexpr, N1:
 def met(
     slots, scales, r, j, K: tl.constexpr, R: tl.constexpr, N1: tl.constexpr, N2: tl.constexpr, WEIGHED: tl.constexpr
 ):  # fmt: skip
-    """Return what tap j meets at the bins of row r, (N1, N2): zero outside 0 ... n / 2.
+    """Return what tap j meets at the bins of row r, (N1, N2), zero outside 0 ... n / 2, and what it is to be times.
 
-    WEIGHED, over the bin's weight and times its neighbour's: 1 for DC and Nyquist, 2 for others.
+    The right half of a row lies beyond n / 2: mirror images, whose neighbours have changed places. (Bin n / 2 itself,
+    in row 0, mirrors itself.) WEIGHED, over the bin's weight and times its neighbour's: 1 for DC and Nyquist, 2 for
+    others.
     """
     P: tl.constexpr = K // 2
     Q: tl.constexpr = N1 * N2
-    x = in_order(slots + (r + j) * Q, N1, N2).to(tl.float32) * tl.load(scales + r + j)
+    beyond = tl.arange(0, N2)[None, :] >= N2 // 2
+    x, scale = in_order(slots + (r + j) * Q, N1, N2).to(tl.float32), tl.load(scales + r + j)
+    by_column = tl.where(beyond, tl.load(scales + r + 2 * P - j), scale)
     if j != P:
-        other = in_order(slots + (r + 2 * P - j) * Q, N1, N2).to(tl.float32) * tl.load(scales + r + 2 * P - j)
-        k, beyond = row_bins(r, R, N1, N2)
-        x = tl.where(beyond, other, x)
+        x = tl.where(beyond, in_order(slots + (r + 2 * P - j) * Q, N1, N2).to(tl.float32), x)
         if r <= P:  # others are nowhere near an end
+            k = _row_bins(r, R, N1, N2)
             near = k + (j - P)
             x = tl.where((near >= 0) & (near <= R * Q // 2), x, 0.0)
             if WEIGHED:
                 x = tl.where((near == 0) | (near == R * Q // 2), 0.5 * x, x)
                 x = tl.where((k == 0) | (k == R * Q // 2), 2.0 * x, x)
-    return x
+    return x, by_column

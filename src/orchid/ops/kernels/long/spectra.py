@@ -109,7 +109,8 @@ def kernel_row(
     h, h_im = in_order(static, N1, N2).to(tl.float32) * most, in_order(static + N1 * N2, N1, N2).to(tl.float32) * most
     if SIDES:
         for j in tl.static_range(K):
-            h += tl.load(taps + j).to(tl.float32) * met(slots, slot_scales, r, j, K, R, N1, N2, False)
+            x, scale = met(slots, slot_scales, r, j, K, R, N1, N2, False)
+            h += (tl.load(taps + j).to(tl.float32) * scale) * x
     return h, h_im
 
 
