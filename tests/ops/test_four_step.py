@@ -37,6 +37,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         (256, {"short_padding": "circular"}),
         (256, {"boundary": "linear"}),
         (1024, {}),
+        (2048, {}),
         (256, {"conditioning": "cross"}),
         (256, {"conditioning": "cross", "kernel_size": 5, "short_padding": "same"}),
         (512, {"conditioning": "cross"}),
@@ -151,6 +152,7 @@ def test_chunks_and_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_several_samples_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(four_step, "PROGRAMS", 1)
+    monkeypatch.setitem(four_step.SHAPES, 256, four_step.SHAPES[256]._replace(programs=1))
     mixer = build(WIDTH, 256).bfloat16()
     assert_at_most_twice_as_far_off(mixer, torch.randn(5, 256, WIDTH, device=DEVICE).bfloat16())
 

@@ -24,7 +24,7 @@ from orchid.ops.kernels.totals import LayerTotals
 
 # Elements (channels x batch x n) of a chunk, by the scratch that a path needs for them, forward and backward: rows in
 # one kernel need none forward.
-FORWARD = {around_fft: 5 * 2**21, long: 3 * 2**24, dense: 2**62, four_step: 2**62}
+FORWARD = {around_fft: 5 * 2**21, long: 2**27, dense: 2**62, four_step: 2**62}
 BACKWARD = {around_fft: 5 * 2**21, long: 3 * 2**23, dense: 5 * 2**23, four_step: 5 * 2**23}
 # The static kernel's spectrum is kept for the backward pass where it is smaller than this, in elements: half a GiB.
 SMALL = 2**27

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 from orchid.ops.kernels.dense.spectra import tap_total
-from orchid.ops.kernels.four_step.spectra import conditioned, in_time, neighbours, scaled
+from orchid.ops.kernels.four_step.spectra import conditioned, in_time, neighbours, scaled, scaled_signals
 from orchid.ops.kernels.four_step.transform import (
     again,
     bins,
@@ -151,11 +151,11 @@ def four_step_grad_kernel(
             row + d * p_channel, row + (D + d) * p_channel, v_own, s_own, g_own, t, here, real, length, pads, period,
             S, M, SIDES, K, SHIFT, CIRCULAR, FULL, HAS_PAD,
         )  # fmt: skip
-        a, a_most, a_edge, _, spoiled = scaled(made[0], t, real, False, N1, N2, S, FULL)
+        signals = scaled_signals(made, t, real, SIDES, N1, N2, S, FULL)
+        a, a_most, a_edge, _, _ = signals[0]
         kernel, parts = conditioned(
-            made, t, real, spoiled, stages, twiddles, tile, static, most + 2 * own, taps, total, scale,
-            SIDES, K, N1, N2, S, FULL,
-        )  # fmt: skip
+            signals, stages, twiddles, tile, static, most + 2 * own, taps, total, scale, SIDES, K, N1, N2, S
+        )
         h, h_im, h_edge, bound, spoiled = kernel
         target = grads + (own * (2 + SIDES) * batch + b) * length
         a_re, a_im = spectrum(a, stages, again(twiddles, tile, 2), N1, N2, S)
@@ -169,7 +169,7 @@ def four_step_grad_kernel(
             S, M, K, SHIFT, CIRCULAR, FULL, HAS_PAD,
         )  # fmt: skip
         grad = load_tile(dy + b * dy_batch + d * dy_channel, t, 0.0, within(t, here, length, FULL), real, FULL)
-        e, e_most, e_edge, _, e_spoiled = scaled(gate * grad, t, real, False, N1, N2, S, FULL)
+        e, e_most, e_edge, _, e_spoiled = scaled(gate * grad, t, real, N1, N2, S, FULL)
         spoiled += e_spoiled
         e_re, e_im = spectrum(e, stages, again(twiddles, tile, 4), N1, N2, S)
         _put(

@@ -39,7 +39,7 @@ def four_step_conv_kernel(
         b, here = samples(first + step, batch, S)
         real = within(t, here, length, FULL)
         values = load_tile(u + (d * batch + b) * length, t, 0.0, real, real, FULL)
-        a, a_most, a_edge, _, spoiled = scaled(values, t, real, False, N1, N2, S, FULL)
+        a, a_most, a_edge, _, spoiled = scaled(values, t, real, N1, N2, S, FULL)
         h, h_im, h_edge, bound = _statics(static, most, first + step, N1, N2, S)
         re, im = spectrum(a, stages, again(twiddles, first + step, 1), N1, N2, S)
         c = in_time(
@@ -71,7 +71,7 @@ def four_step_conv_grad_kernel(
         b, here = samples(first + step, batch, S)
         real = within(t, here, length, FULL)
         grad = load_tile(dy + b * dy_batch + d * dy_channel, t, 0.0, real, real, FULL)
-        e, e_most, e_edge, _, spoiled = scaled(grad, t, real, False, N1, N2, S, FULL)
+        e, e_most, e_edge, _, spoiled = scaled(grad, t, real, N1, N2, S, FULL)
         h, h_im, h_edge, bound = _statics(static, most, first + step, N1, N2, S)
         e_re, e_im = spectrum(e, stages, again(twiddles, first + step, 1), N1, N2, S)
         out = in_time(
@@ -81,7 +81,7 @@ def four_step_conv_grad_kernel(
         at = (d * batch + b) * length + t
         tl.store(du + at, out.to(du.dtype.element_ty), mask=here & (t < length))
         values = load_tile(u + (d * batch + b) * length, t, 0.0, real, real, FULL)
-        a, a_most, a_edge, _, a_spoiled = scaled(values, t, real, False, N1, N2, S, FULL)
+        a, a_most, a_edge, _, a_spoiled = scaled(values, t, real, N1, N2, S, FULL)
         a_re, a_im = spectrum(a, stages, again(twiddles, first + step, 3), N1, N2, S)
         factor = tl.where((first + step) * S + tl.arange(0, S) < batch, a_most * e_most + spoiled + a_spoiled, 0.0)
         by_column = over_columns(factor, N2, S)

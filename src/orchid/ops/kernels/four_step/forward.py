@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 from orchid.ops.kernels.dense.spectra import tap_total
-from orchid.ops.kernels.four_step.spectra import conditioned, in_time, scaled
+from orchid.ops.kernels.four_step.spectra import conditioned, in_time, scaled_signals
 from orchid.ops.kernels.four_step.transform import again, load_stages, spectrum
 from orchid.ops.kernels.launch import launched
 from orchid.ops.kernels.streams.octets import in_eights
@@ -55,11 +55,11 @@ def four_step_kernel(
             row + d * p_channel, row + (D + d) * p_channel, v_own, s_own, g_own, t, here, real, length, pads, period,
             S, M, SIDES, K, SHIFT, CIRCULAR, FULL, HAS_PAD,
         )  # fmt: skip
-        a, a_most, a_edge, _, spoiled = scaled(made[0], t, real, False, N1, N2, S, FULL)
+        signals = scaled_signals(made, t, real, SIDES, N1, N2, S, FULL)
+        a, a_most, a_edge, _, _ = signals[0]
         kernel, _ = conditioned(
-            made, t, real, spoiled, stages, twiddles, tile, static, most + 2 * own, taps, total, scale,
-            SIDES, K, N1, N2, S, FULL,
-        )  # fmt: skip
+            signals, stages, twiddles, tile, static, most + 2 * own, taps, total, scale, SIDES, K, N1, N2, S
+        )
         h, h_im, h_edge, bound, spoiled = kernel
         re, im = spectrum(a, stages, again(twiddles, tile, 2), N1, N2, S)
         c = in_time(

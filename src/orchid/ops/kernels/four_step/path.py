@@ -27,6 +27,7 @@ class Shape(NamedTuple):
         warps: as many as N1 has sixteens, so that what a warp has made is what it needs next.
         registers: the most a thread may have in the forward pass; fewer than the compiler likes are more warps at once.
         shared: bytes of shared memory, at most, whatever the GPU's generation.
+        programs: as many are wanted in a launch of the forward pass: many end together, few load tables seldom.
     """
 
     n1: int
@@ -35,20 +36,21 @@ class Shape(NamedTuple):
     warps: int
     registers: int | None
     shared: int
+    programs: int = 4096
 
 
 # By transform length, measured on an H200.
 SHAPES = {
-    256: Shape(16, 16, 2, 1, 128, 16 << 10),
-    512: Shape(16, 32, 1, 1, 168, 16 << 10),
-    1024: Shape(32, 32, 1, 2, 128, 32 << 10),
+    256: Shape(16, 16, 2, 1, 128, 16 << 10, 8192),
+    512: Shape(16, 32, 1, 1, 168, 16 << 10, 8192),
+    1024: Shape(32, 32, 1, 2, 128, 32 << 10, 8192),
     2048: Shape(64, 32, 1, 4, 168, 48 << 10),
     4096: Shape(64, 64, 1, 4, None, 80 << 10),
     8192: Shape(128, 64, 1, 8, None, 192 << 10),
 }
 # Beyond it three passes over memory are faster (``long/path.py``), but for static convolutions alone.
 LONGEST = 4096
-# Programs wanted in a launch.
+# Programs wanted in a launch of the backward pass, each with sums of its own.
 PROGRAMS = 4096
 
 
@@ -97,7 +99,7 @@ def _put_in_order(kernel: Static, static: Tensor, first: int, last: int, rows: T
 def write(given: Operands, first: int, last: int, static: tuple[Tensor, Tensor], y: Tensor) -> None:
     """Write channels first ... last - 1 of y (B, D, L); ``static`` are their ``static_rows``."""
     p, channels, shape = given.p, last - first, SHAPES[given.n]
-    steps, parts = _steps(given.batch, channels, shape)
+    steps, parts = _steps(given.batch, channels, shape, shape.programs)
     four_step_kernel[(channels, parts)](
         p, given.offset, given.weight, given.bias, given.spatial, given.spectral, *static,
         *tables(shape, p.device), given.address(given.pad_words()), y,
@@ -115,7 +117,7 @@ def gradients(
     The gradient of h0 is that of two channels a row, (pairs, n, 2).
     """
     p, n, batch, channels, shape = given.p, given.n, given.batch, last - first, SHAPES[given.n]
-    steps, parts = _steps(batch, channels, shape)
+    steps, parts = _steps(batch, channels, shape, PROGRAMS)
     rows, most = static
     grads = p.new_empty((channels, 2 + given.sides, batch, given.length))
     dstatic = rows.new_empty((parts, *rows.shape))
@@ -139,7 +141,7 @@ def write_plus_conv(n: int, static: tuple[Tensor, Tensor], u: Tensor, x: Tensor,
     """Write y = x + h0 conv u; x and y are (B, D, L), u is (D, B, L), ``static`` the kernel's ``static_rows``."""
     batch, channels, length = x.shape
     shape = SHAPES[n]
-    steps, parts = _steps(batch, channels, shape)
+    steps, parts = _steps(batch, channels, shape, PROGRAMS)
     four_step_conv_kernel[(channels, parts)](
         u, x, *static, *tables(shape, u.device), y,
         batch, length, *x.stride()[:2], *y.stride()[:2], steps,
@@ -151,7 +153,7 @@ def conv_gradients(n: int, static: tuple[Tensor, Tensor], u: Tensor, dy: Tensor)
     """Return the gradients of u, (D, B, L), and of h0, (pairs, n, 2), from dy (B, D, L)."""
     batch, channels, length = dy.shape
     shape = SHAPES[n]
-    steps, parts = _steps(batch, channels, shape)
+    steps, parts = _steps(batch, channels, shape, PROGRAMS)
     rows, most = static
     du, dstatic, edges = torch.empty_like(u), rows.new_empty((parts, *rows.shape)), rows.new_empty((parts, channels))
     four_step_conv_grad_kernel[(channels, parts)](
@@ -171,7 +173,7 @@ def _tables(shape: Shape, device: torch.device) -> tuple[Tensor, Tensor]:
     first, second = waves(n1, n1, n1, device), waves(n2, n2 // 2, n2, device)
     second = torch.stack([torch.block_diag(*[wave] * rows) for wave in second])
     if n1 >= WIDE.value:
-        second = torch.stack((torch.cat((second[0], second[1]), dim=1), torch.cat((-second[1], second[0]), dim=1)))
+        second = torch.cat((torch.cat((second[0], second[1]), dim=1), torch.cat((-second[1], second[0]), dim=1)))
     twiddle = waves(n1, n2, n1 * n2, device).repeat(1, 1, rows)
     return torch.cat((first.flatten(), second.flatten())).half(), fragments(twiddle.float())
 
@@ -186,10 +188,10 @@ def _static_gradients(n: int, dstatic: Tensor, edges: Tensor) -> Tensor:
     return inverse_complex_dft(pairs)
 
 
-def _steps(batch: int, channels: int, shape: Shape) -> tuple[int, int]:
+def _steps(batch: int, channels: int, shape: Shape, programs: int) -> tuple[int, int]:
     """Return how many tiles a program goes through, and into how many parts they fall."""
     tiles = cdiv(batch, shape.rows)
-    steps = cdiv(tiles, min(tiles, cdiv(PROGRAMS, channels)))
+    steps = cdiv(tiles, min(tiles, cdiv(programs, channels)))
     return steps, cdiv(tiles, steps)
 
 

@@ -36,28 +36,15 @@ def _two(most, edge, other_most, other_edge):
 
 
 @triton.jit
-def _three(most, edge, total, other_most, other_edge, other_total):
-    return tl.maximum(most, other_most), edge + other_edge, total + other_total
+def _five(most, edge, g_most, g_edge, g_total, other_most, other_edge, other_g_most, other_g_edge, other_g_total):
+    most, edge = _two(most, edge, other_most, other_edge)
+    g_most, g_edge = _two(g_most, g_edge, other_g_most, other_g_edge)
+    return most, edge, g_most, g_edge, g_total + other_g_total
 
 
 @triton.jit
-def scaled(
-    x, t, real, SUMMED: tl.constexpr, N1: tl.constexpr, N2: tl.constexpr, S: tl.constexpr, FULL: tl.constexpr
-):  # fmt: skip
-    """Return rows (S, n), divided by their largest values, as a tile (N1, S N2) of float16, and four numbers (S,).
-
-    The largest values; of the divided rows the Nyquist bins and, if they are to be SUMMED, the sums of sizes, which no
-    bin exceeds; last, zero, or NaN for a row that is not finite. Beside another row such a one is zeros, for 0 times
-    NaN is not: what comes of it is to be spoiled by that number.
-    """
-    if not FULL:
-        x = tl.where(real, x, 0.0)
-    sizes, signed = tl.abs(x), x * alternating(t)
-    if SUMMED:
-        most, edge, total = tl.reduce((sizes, signed, sizes), 1, _three)
-    else:
-        most, edge = tl.reduce((sizes, signed), 1, _two)
-        total = edge
+def _operand(x, most, edge, total, N1: tl.constexpr, N2: tl.constexpr, S: tl.constexpr):
+    """Return what ``scaled`` does, from the sums of rows; total is one that shows whether a row is finite."""
     spoiled = total - total
     if S > 1:
         finite = spoiled == 0.0
@@ -66,6 +53,43 @@ def scaled(
     most = tl.maximum(most, TINY)
     share = 1.0 / most
     return side_by_side(x * share[:, None], N1, N2, S).to(tl.float16), most, edge * share, total * share, spoiled
+
+
+@triton.jit
+def scaled(x, t, real, N1: tl.constexpr, N2: tl.constexpr, S: tl.constexpr, FULL: tl.constexpr):
+    """Return rows (S, n), divided by their largest values, as a tile (N1, S N2) of float16, and four numbers (S,).
+
+    The largest values; of the divided rows the Nyquist bins and a number without meaning; last, zero, or NaN for a row
+    that is not finite. Beside another row such a one is zeros, for 0 times NaN is not: what comes of it is to be
+    spoiled by that number.
+    """
+    if not FULL:
+        x = tl.where(real, x, 0.0)
+    most, edge = tl.reduce((tl.abs(x), x * alternating(t)), 1, _two)
+    return _operand(x, most, edge, edge, N1, N2, S)
+
+
+@triton.jit
+def scaled_signals(
+    made, t, real, SIDES: tl.constexpr, N1: tl.constexpr, N2: tl.constexpr, S: tl.constexpr, FULL: tl.constexpr
+):  # fmt: skip
+    """Return all of ``signals_in_time`` as ``scaled`` does, a tuple each.
+
+    With one side in one reduction, for threads wait for each; beside its Nyquist bins that side then has the sums of
+    sizes, which no bin exceeds.
+    """
+    if SIDES == 1:
+        a, g = made[0], made[1]
+        if not FULL:
+            a, g = tl.where(real, a, 0.0), tl.where(real, g, 0.0)
+        sign, sizes = alternating(t), tl.abs(g)
+        most, edge, g_most, g_edge, g_total = tl.reduce((tl.abs(a), a * sign, sizes, g * sign, sizes), 1, _five)
+        return _operand(a, most, edge, edge, N1, N2, S), _operand(g, g_most, g_edge, g_total, N1, N2, S)
+    else:
+        out = ()
+        for i in tl.static_range(1 + SIDES):
+            out = out + (scaled(made[i], t, real, N1, N2, S, FULL),)
+        return out
 
 
 @triton.jit
@@ -85,8 +109,8 @@ def kernel_bins(
     """Return h_f, DC halved, over a number: real and imaginary parts; the Nyquist bin, that number, (S,) both.
 
     That number is HEADROOM times a bound on the size of h_f. ``met`` are the ``neighbours`` of what Conv1d_f takes,
-    with two SIDES ``met_im`` those of its imaginary parts, ``edge`` (S,) its Nyquist bin; it is ``factor`` (S,) times as
-    large, at most ``reach`` (S,) before that. ``static`` and ``most`` as ``four_step/static.py`` has them.
+    with two SIDES ``met_im`` those of its imaginary parts, ``edge`` (S,) its Nyquist bin; it is ``factor`` (S,) times
+    as large, at most ``reach`` (S,) before that. ``static`` and ``most`` as ``four_step/static.py`` has them.
     """
     COLUMNS: tl.constexpr = S * N2 // 2
     h, h_im = in_order(static, N1, COLUMNS), in_order(static + N1 * COLUMNS, N1, COLUMNS)
@@ -112,17 +136,18 @@ def kernel_bins(
 
 @triton.jit
 def conditioned(
-    made, t, real, spoiled, stages, twiddles, tile, static, most, taps, total, scale,
-    SIDES: tl.constexpr, K: tl.constexpr, N1: tl.constexpr, N2: tl.constexpr, S: tl.constexpr, FULL: tl.constexpr,
+    signals, stages, twiddles, tile, static, most, taps, total, scale,
+    SIDES: tl.constexpr, K: tl.constexpr, N1: tl.constexpr, N2: tl.constexpr, S: tl.constexpr,
 ):  # fmt: skip
-    """Return the ``kernel_bins`` of ``signals_in_time`` and whether rows are spoiled, then what they are made of.
+    """Return the ``kernel_bins`` of ``scaled_signals`` and whether rows are spoiled, then what they are made of.
 
     Of that, with one side: G, real and imaginary parts, its Nyquist bin, what g was divided by, the ``neighbours`` of
     |G|. With two: the same of the key and of the query, then what conj(key) query was divided by, the ``neighbours`` of
     its real and of its imaginary parts.
     """
+    spoiled = signals[0][4]
     if SIDES == 1:
-        g, g_most, g_edge, g_sum, g_spoiled = scaled(made[1], t, real, True, N1, N2, S, FULL)
+        g, g_most, g_edge, g_sum, g_spoiled = signals[1]
         re, im = spectrum(g, stages, again(twiddles, tile, 1), N1, N2, S)
         met = neighbours(tl.sqrt(re * re + im * im), tl.abs(g_edge), K, N1, N2, S)
         h, h_im, h_edge, bound = kernel_bins(
@@ -131,9 +156,9 @@ def conditioned(
         )  # fmt: skip
         return (h, h_im, h_edge, bound, spoiled + g_spoiled), (re, im, g_edge, g_most, met)
     elif SIDES == 2:
-        key, k_most, k_edge, _, k_spoiled = scaled(made[1], t, real, False, N1, N2, S, FULL)
+        key, k_most, k_edge, _, k_spoiled = signals[1]
         k_re, k_im = spectrum(key, stages, again(twiddles, tile, 1), N1, N2, S)
-        query, q_most, q_edge, _, q_spoiled = scaled(made[2], t, real, False, N1, N2, S, FULL)
+        query, q_most, q_edge, _, q_spoiled = signals[2]
         q_re, q_im = spectrum(query, stages, again(twiddles, tile, 0), N1, N2, S)
         re, im, edge = k_re * q_re + k_im * q_im, k_re * q_im - k_im * q_re, k_edge * q_edge
         x_most = tl.maximum(largest(re, im, N2, S), tl.maximum(tl.abs(edge), TINY))

@@ -23,32 +23,51 @@ WIDE = tl.constexpr(64)
 
 
 @triton.jit
+def matrix(table, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Load a matrix (ROWS, COLUMNS)."""
+    return tl.load(table + tl.arange(0, ROWS)[:, None] * COLUMNS + tl.arange(0, COLUMNS)[None, :])
+
+
+@triton.jit
 def load_stages(tables, N1: tl.constexpr, N2: tl.constexpr, S: tl.constexpr):
     """Load the matrices of both stages, float16: cosines C and negative sines S (N1, N1), then (S N2, S N2 / 2).
 
-    From WIDE rows on the latter are side by side, (C, S) and (-S, C): a warp group takes both products at once, and
-    parts its results without moving them. Fewer warps would exchange them.
+    From WIDE rows on they are put together, C above S, (2 N1, N1), and (C, S) above (-S, C), (2 S N2, S N2): a warp
+    group takes a stage as one product, and parts its results without moving them. Fewer warps would exchange them.
     """
-    WIDTH: tl.constexpr = S * N2 if N1 >= WIDE else S * N2 // 2
-    k1, t2 = tl.arange(0, N1)[:, None], tl.arange(0, S * N2)[:, None]
-    first, second = k1 * N1 + tl.arange(0, N1)[None, :], t2 * WIDTH + tl.arange(0, WIDTH)[None, :]
     further = tables + 2 * N1 * N1
-    return (
-        tl.load(tables + first), tl.load(tables + N1 * N1 + first),
-        tl.load(further + second), tl.load(further + S * N2 * WIDTH + second),
-    )  # fmt: skip
+    if N1 >= WIDE:
+        return matrix(tables, 2 * N1, N1), matrix(further, 2 * S * N2, S * N2)
+    else:
+        WIDTH: tl.constexpr = S * N2 // 2
+        return (
+            matrix(tables, N1, N1), matrix(tables + N1 * N1, N1, N1),
+            matrix(further, S * N2, WIDTH), matrix(further + S * N2 * WIDTH, S * N2, WIDTH),
+        )  # fmt: skip
 
 
 @triton.jit
-def _halves(x, N1: tl.constexpr, COLUMNS: tl.constexpr):
-    """Split a tile (N1, 2 COLUMNS) into its left and its right half, which a thread holds both."""
-    return tl.split(tl.permute(tl.reshape(x, (N1, 2, COLUMNS)), (0, 2, 1)))
+def halves(x, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Split a tile (ROWS, 2 COLUMNS) into its left and its right half, which a thread holds both."""
+    return tl.split(tl.permute(tl.reshape(x, (ROWS, 2, COLUMNS)), (0, 2, 1)))
 
 
 @triton.jit
-def _beside(left, right, N1: tl.constexpr, COLUMNS: tl.constexpr):
-    """Put two tiles (N1, COLUMNS) side by side."""
-    return tl.reshape(tl.permute(tl.join(left, right), (0, 2, 1)), (N1, 2 * COLUMNS))
+def beside(left, right, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Put two tiles (ROWS, COLUMNS) side by side."""
+    return tl.reshape(tl.permute(tl.join(left, right), (0, 2, 1)), (ROWS, 2 * COLUMNS))
+
+
+@triton.jit
+def storeys(x, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Split a tile (2 ROWS, COLUMNS) into its upper and its lower half, which a thread holds both."""
+    return tl.split(tl.permute(tl.reshape(x, (2, ROWS, COLUMNS)), (1, 2, 0)))
+
+
+@triton.jit
+def above(upper, lower, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Put two tiles (ROWS, COLUMNS) one above the other."""
+    return tl.reshape(tl.permute(tl.join(upper, lower), (2, 0, 1)), (2 * ROWS, COLUMNS))
 
 
 @triton.jit
@@ -92,11 +111,14 @@ def again(table, number, USE: tl.constexpr):
 @triton.jit
 def spectrum(x, stages, twiddles, N1: tl.constexpr, N2: tl.constexpr, S: tl.constexpr):
     """Return the bins (N1, S N2 / 2) of rows (N1, S N2) float16: real and imaginary parts."""
-    re, im = tl.dot(stages[0], x), tl.dot(stages[1], x)
     c, s = in_order(twiddles, N1, S * N2), in_order(twiddles + S * N1 * N2, N1, S * N2)
+    if N1 >= WIDE:
+        re, im = storeys(tl.dot(stages[0], x), N1, S * N2)
+    else:
+        re, im = tl.dot(stages[0], x), tl.dot(stages[1], x)
     y_re, y_im = (re * c - im * s).to(tl.float16), (re * s + im * c).to(tl.float16)
     if N1 >= WIDE:
-        return _halves(tl.dot(y_im, stages[3], tl.dot(y_re, stages[2])), N1, S * N2 // 2)
+        return halves(tl.dot(beside(y_re, y_im, N1, S * N2), stages[1]), N1, S * N2 // 2)
     else:
         x_re, x_im = tl.dot(y_re, stages[2]), tl.dot(y_re, stages[3])
         return tl.dot(-y_im, stages[3], x_re), tl.dot(y_im, stages[2], x_im)
@@ -105,15 +127,17 @@ def spectrum(x, stages, twiddles, N1: tl.constexpr, N2: tl.constexpr, S: tl.cons
 @triton.jit
 def series(re, im, stages, twiddles, N1: tl.constexpr, N2: tl.constexpr, S: tl.constexpr):
     """Return the sums of Re(X[k] w_n^(-t k)) over bins (N1, S N2 / 2) float16, (N1, S N2)."""
+    c, s = in_order(twiddles, N1, S * N2), in_order(twiddles + S * N1 * N2, N1, S * N2)
     if N1 >= WIDE:
-        both = _beside(re, im, N1, S * N2 // 2)
-        z_re, z_im = tl.dot(both, tl.trans(stages[2])), tl.dot(both, tl.trans(stages[3]))
+        z_re, z_im = halves(tl.dot(beside(re, im, N1, S * N2 // 2), tl.trans(stages[1])), N1, S * N2)
     else:
         z_re, z_im = tl.dot(re, tl.trans(stages[2])), tl.dot(im, tl.trans(stages[2]))
         z_re, z_im = tl.dot(im, tl.trans(stages[3]), z_re), tl.dot(-re, tl.trans(stages[3]), z_im)
-    c, s = in_order(twiddles, N1, S * N2), in_order(twiddles + S * N1 * N2, N1, S * N2)
     y_re, y_im = (z_re * c + z_im * s).to(tl.float16), (z_im * c - z_re * s).to(tl.float16)
-    return tl.dot(stages[1], y_im, tl.dot(stages[0], y_re))
+    if N1 >= WIDE:
+        return tl.dot(tl.trans(stages[0]), above(y_re, y_im, N1, S * N2))
+    else:
+        return tl.dot(stages[1], y_im, tl.dot(stages[0], y_re))
 
 
 @triton.jit

@@ -28,6 +28,7 @@ class Shape(NamedTuple):
         n2: N2.
         tile: columns that a program takes at a time.
         shared: bytes of shared memory that a program may need, whatever the GPU's generation.
+        programs: as many are wanted in a launch.
     """
 
     r: int
@@ -35,6 +36,7 @@ class Shape(NamedTuple):
     n2: int
     tile: int = 64
     shared: int = 64 << 10
+    programs: int = 4096
 
     @property
     def q(self) -> int:
@@ -63,8 +65,8 @@ class Shape(NamedTuple):
 
 
 SHAPES = {
-    2**13: Shape(32, 16, 16),
-    2**14: Shape(32, 16, 32),
+    2**13: Shape(32, 16, 16, programs=16384),
+    2**14: Shape(32, 16, 32, programs=8192),
     2**15: Shape(32, 32, 32),
     2**16: Shape(32, 64, 32),
     2**17: Shape(64, 64, 32),
@@ -76,8 +78,6 @@ SHAPES = {
 PLACES = 4096
 # Registers of kernels of four warps, and of the output gate's: a third more programs on a multiprocessor.
 REGISTERS = 168
-# Programs wanted in a launch.
-PROGRAMS = 4096
 
 
 class _Tables(NamedTuple):
@@ -141,10 +141,10 @@ def write_static_rows(kernel: Static, first: int, last: int, rows: Tensor, row_s
     in_time = write_static(kernel, first, last, row_scales.new_empty((channels, kernel.n)))
     fields = rows.new_empty((channels, kernel.n))
     scales = row_scales.new_empty((channels, shape.tiles))
-    long_rows_kernel[_grid(channels, steps := _steps(channels, shape.tiles))](
+    long_rows_kernel[_grid(channels, steps := _steps(shape, channels, shape.tiles))](
         in_time, tables.matrices, tables.ahead, fields, scales, steps[0], **shape.columns
     )
-    long_bins_kernel[_grid(channels, steps := _steps(channels, shape.r // 2 + 1))](
+    long_bins_kernel[_grid(channels, steps := _steps(shape, channels, shape.r // 2 + 1))](
         fields, scales, tables.matrices, tables.along, tables.half, kernel.delta, rows, row_scales, first, steps[0],
         TILE=shape.tile, **shape.row(),
     )  # fmt: skip
@@ -157,12 +157,12 @@ def write(given: Operands, first: int, last: int, static: tuple[Tensor, Tensor],
     fields, scales = _signals(given, first, channels, None)
     slots = _sizes(given, fields, scales)
     row_scales = scales.new_empty((channels, batch, 1 + sides, shape.r // 2 + 1))
-    long_mix_kernel[_grid(channels, steps := _steps(channels, batch * (shape.r // 2 + 1)))](
+    long_mix_kernel[_grid(channels, steps := _steps(shape, channels, batch * (shape.r // 2 + 1)))](
         fields, scales, tables.matrices, tables.along, tables.half, *static, *slots, given.spectral, row_scales,
         first, batch, steps[0],
         FIELDS=1 + sides, SIDES=sides, K=given.taps, TILE=shape.tile, **shape.row(registers=REGISTERS),
     )  # fmt: skip
-    long_gate_kernel[_grid(channels, steps := _steps(channels, batch * shape.tiles))](
+    long_gate_kernel[_grid(channels, steps := _steps(shape, channels, batch * shape.tiles))](
         p, given.offset, given.weight, given.bias, fields, row_scales, tables.matrices, tables.back,
         given.address(given.pad_words()), y,
         first, given.channels, batch, given.length, given.period, *p.stride()[:2], *y.stride()[:2], steps[0],
@@ -182,13 +182,13 @@ def gradients(
     row_scales = scales.new_empty((channels, batch, 2 + sides, count))
     dstatic, dstatic_scales = fields.new_empty((channels, 1, 1, n)), scales.new_empty((channels, count))
     partial = scales.new_empty((channels, count, given.taps))
-    long_mix_grad_kernel[_grid(channels, steps := _steps(channels, count))](
+    long_mix_grad_kernel[_grid(channels, steps := _steps(shape, channels, count))](
         fields, scales, tables.matrices, tables.along, tables.half, *static, *slots, given.spectral, row_scales,
         *dslots, dstatic, dstatic_scales, partial,
         first, batch, steps[0], SIDES=sides, K=given.taps, TILE=shape.tile, **shape.row(),
     )  # fmt: skip
     if sides:
-        long_conditioning_grad_kernel[_grid(channels, steps := _steps(channels, batch * count))](
+        long_conditioning_grad_kernel[_grid(channels, steps := _steps(shape, channels, batch * count))](
             fields, scales, tables.matrices, tables.along, tables.half, *dslots, given.spectral, row_scales,
             first, batch, given.scale, steps[0], K=given.taps, TILE=shape.tile, **shape.row(registers=REGISTERS),
         )  # fmt: skip
@@ -206,7 +206,7 @@ def _signals(given: Operands, first: int, channels: int, dy: Tensor | None) -> t
     fields = p.new_empty((channels, batch, count, given.n), dtype=torch.float16)
     scales = p.new_empty((channels, batch, count, shape.tiles), dtype=torch.float32)
     dy = p if dy is None else dy
-    long_signals_kernel[_grid(channels, steps := _steps(channels, batch * shape.tiles))](
+    long_signals_kernel[_grid(channels, steps := _steps(shape, channels, batch * shape.tiles))](
         p, dy, given.offset, given.weight, given.bias, given.spatial, tables.matrices, tables.ahead,
         given.address(given.pad_words()), fields, scales,
         first, given.channels, batch, given.length, given.period, *p.stride()[:2], *dy.stride()[:2], steps[0],
@@ -223,7 +223,7 @@ def _sizes(given: Operands, fields: Tensor, scales: Tensor) -> tuple[Tensor, Ten
     tables, rows = _tables(shape, fields.device), shape.r // 2 + 1
     slots = fields.new_empty((channels, batch, rows + 2 * (given.taps // 2), shape.q))
     slot_scales = scales.new_empty(slots.shape[:-1])
-    long_sizes_kernel[_grid(channels, steps := _steps(channels, batch * rows))](
+    long_sizes_kernel[_grid(channels, steps := _steps(shape, channels, batch * rows))](
         fields, scales, tables.matrices, tables.along, tables.half, slots, slot_scales, batch, given.scale, steps[0],
         FIELDS=count, K=given.taps, TILE=shape.tile, **shape.row(),
     )  # fmt: skip
@@ -234,7 +234,7 @@ def _write_times(shape: Shape, fields: Tensor, scales: Tensor, out: Tensor) -> N
     """Write fields (channels, B, fields, n), rows transformed back, in time: out (channels, fields, B, L)."""
     channels, batch, count = fields.shape[:3]
     tables = _tables(shape, fields.device)
-    long_times_kernel[_grid(channels, steps := _steps(channels, batch * count * shape.tiles))](
+    long_times_kernel[_grid(channels, steps := _steps(shape, channels, batch * count * shape.tiles))](
         fields, scales, tables.matrices, tables.back, out, batch, out.shape[3], steps[0],
         FIELDS=count, **shape.columns,
     )  # fmt: skip
@@ -260,9 +260,9 @@ def _make_tables(shape: Shape, device: torch.device) -> _Tables:
     )
 
 
-def _steps(channels: int, items: int) -> tuple[int, int]:
+def _steps(shape: Shape, channels: int, items: int) -> tuple[int, int]:
     """Return how many of a channel's items a program goes through, and into how many parts they fall."""
-    steps = cdiv(items, min(items, cdiv(PROGRAMS, channels)))
+    steps = cdiv(items, min(items, cdiv(shape.programs, channels)))
     return steps, cdiv(items, steps)
 
 
