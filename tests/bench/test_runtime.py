@@ -10,8 +10,8 @@ from rich.console import Console
 from orchid.bench.entries import Entry, FusedAttention, list_entries
 from orchid.bench.runtime import Wrong, best_attention, check_entry, run_benchmark
 from orchid.mixers.registry import create_mixer, list_mixers
-from orchid.report.runtime import runtime_table, skipped_list
-from orchid.report.runtime_figure import PAPER, PAPER_LENGTHS, draw_runtime, is_drawn
+from orchid.report.runtime import mixer_table, runtime_table, skipped_list
+from orchid.report.runtime_figure import PAPER, PAPER_LENGTHS, draw_runtime, drawn_of
 
 CPU = torch.device("cpu")
 
@@ -89,9 +89,17 @@ class TestReport:
         line = table.splitlines()[-1]
         assert line == "| 1 x 2,048 | orchid (triton, bfloat16) | 0.250 | 1.000 | 4.0x | 0.750 | 3.000 | 4.0x | 10 |"
 
+    def test_the_mixer_alone_is_beside_the_torch_backend(self) -> None:
+        alone = [row("orchid", backend, ms, timed="mixer") for backend, ms in (("torch", 8.0), ("triton", 0.5))]
+        line = mixer_table({"rows": [*self.rows, *alone]}).splitlines()[-1]
+        assert line == "| 1 x 2,048 | 0.500 | 8.000 | 16.0x | 1.500 | 24.0 | 16.0x |"
+        assert mixer_table({"rows": self.rows}) == ""
+
     def test_figure(self, tmp_path: Path) -> None:
         benchmark = {"rows": self.rows, "hardware": {"gpu": "a GPU"}}
-        assert is_drawn(benchmark) and not is_drawn({"rows": self.rows, "hardware": {}})
+        longer = {**benchmark, "rows": [*self.rows, row("orchid", "triton", 0.5, length=4096)]}
+        cpu = {"rows": longer["rows"], "hardware": {}}
+        assert drawn_of([cpu]) is None and drawn_of([benchmark, longer, cpu, benchmark]) is longer
         (picture,) = draw_runtime([benchmark], tmp_path)
         assert picture.stat().st_size > 10_000
 

@@ -10,8 +10,8 @@ from orchid.report.bert import bert_sections, draw_mlm, mlm_table
 from orchid.report.markdown import Run
 from orchid.report.recall import demo_table, fused_table, length_table, recall_sections, vocabulary_table
 from orchid.report.recall_figures import draw_recall
-from orchid.report.runtime import models_table, runtime_table, skipped_list, training_table
-from orchid.report.runtime_figure import FIGURE, draw_runtime, is_drawn
+from orchid.report.runtime import mixer_table, models_table, runtime_table, skipped_list, training_table
+from orchid.report.runtime_figure import FIGURE, draw_runtime, drawn_of
 from orchid.report.vision import image_table, vision_sections
 
 # The folder of runs that were trained through the fused kernels.
@@ -89,7 +89,8 @@ def load_results(folder: Path) -> Results:
 
 
 def _sections(results: Results) -> list[str]:
-    runtime = [_runtime_section(benchmark) for benchmark in results.benchmarks]
+    drawn = drawn_of(results.benchmarks)
+    runtime = [_runtime_section(benchmark, drawn=benchmark is drawn) for benchmark in results.benchmarks]
     speed = [f"## Training speed\n\n{training_table(data, results.runs)}" for data in results.training]
     fused = (
         [f"## Recall through the fused kernels\n\n{fused_table(results.fused, results.runs)}"] if results.fused else []
@@ -108,9 +109,9 @@ def _sections(results: Results) -> list[str]:
     ]
 
 
-def _runtime_section(benchmark: dict[str, Any]) -> str:
-    parts = ["## Runtime of a layer", runtime_table(benchmark), skipped_list(benchmark)]
-    if is_drawn(benchmark):
+def _runtime_section(benchmark: dict[str, Any], *, drawn: bool) -> str:
+    parts = ["## Runtime of a layer", runtime_table(benchmark), mixer_table(benchmark), skipped_list(benchmark)]
+    if drawn:
         parts.append(_picture())
     return "\n\n".join(part for part in parts if part)
 
@@ -122,8 +123,8 @@ def _picture() -> str:
 def _summary(results: Results) -> str:
     """Return the README's tables."""
     demo = [run for run in results.runs if run["recipe"].startswith("recall/demo-")]
-    drawn = [benchmark for benchmark in results.benchmarks if is_drawn(benchmark)]
-    runtime = [f"{runtime_table(benchmark, ('orchid', 'triton'))}\n\n{_picture()}" for benchmark in drawn]
+    drawn = drawn_of(results.benchmarks)
+    runtime = [] if drawn is None else [f"{runtime_table(drawn, ('orchid', 'triton'))}\n\n{_picture()}"]
     images = image_table(results.vision, "cifar10", whole=False)
     tables = [vocabulary_table(results.runs), length_table(results.runs), demo_table(demo)]
     return "\n\n".join(table for table in [*tables, *runtime, mlm_table(results.mlm), images] if table)

@@ -46,6 +46,27 @@ def runtime_table(benchmark: dict[str, Any], entry: tuple[str, str] | None = Non
     return f"{caption}\n\n{markdown_table(header, lines)}"
 
 
+def mixer_table(benchmark: dict[str, Any]) -> str:
+    """Return times of what stands between Orchid's projections, alone; empty where kernels were not timed."""
+    rows = [row for row in benchmark["rows"] if row["timed"] == "mixer"]
+    slow = {(r["batch"], r["length"], r["dtype"]): r for r in rows if r["backend"] == "torch"}
+    lines = []
+    for row in rows:
+        base = slow.get((row["batch"], row["length"], row["dtype"]))
+        if row["backend"] == "torch":
+            continue
+        cells = [f"{row['batch']} x {row['length']:,}"]
+        for key in ("forward_ms", "forward_backward_ms"):
+            ratio = ["-", "-"] if base is None else [_time(base[key]), f"{base[key] / row[key]:.1f}x"]
+            cells += [_time(row[key]), *ratio]
+        lines.append(cells)
+    if not lines:
+        return ""
+    header = ["batch x length", "forward", "torch", "faster", "forward + backward", "torch", "faster"]
+    caption = "Orchid's mixer alone, between its two projections, milliseconds, beside the torch backend in bfloat16:"
+    return f"{caption}\n\n{markdown_table(header, lines)}"
+
+
 def skipped_list(benchmark: dict[str, Any]) -> str:
     """Return what was not timed, and why."""
     reasons: dict[str, list[str]] = {}

@@ -32,15 +32,15 @@ COLOURS = {
 }
 
 
-def is_drawn(benchmark: dict[str, Any]) -> bool:
-    """Return whether a benchmark is the one the figure shows: on a GPU, single sequences."""
-    return benchmark["hardware"].get("gpu") is not None and bool(_lines(benchmark))
+def drawn_of(benchmarks: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Return the benchmark that the figure shows: on a GPU, of the most single sequences."""
+    return max((b for b in benchmarks if b["hardware"].get("gpu") and _lengths(b)), key=_lengths, default=None)
 
 
 def draw_runtime(benchmarks: list[dict[str, Any]], folder: Path) -> list[Path]:
     """Draw the GPU benchmark into ``folder``; return the picture, if there is one."""
-    drawn = [benchmark for benchmark in benchmarks if is_drawn(benchmark)]
-    if not drawn:
+    drawn = drawn_of(benchmarks)
+    if drawn is None:
         return []
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -55,7 +55,7 @@ def draw_runtime(benchmarks: list[dict[str, Any]], folder: Path) -> list[Path]:
     }
     titles = ("forward (ms)", "backward (ms)", "peak memory, forward + backward (MiB)")
     for panel, (name, value), title in zip(axes, quantities.items(), titles, strict=True):
-        for (mixer, backend, dtype), rows in _lines(drawn[-1]).items():
+        for (mixer, backend, dtype), rows in _lines(drawn).items():
             colour, label = COLOURS.get((mixer, backend)), f"{mixer} ({backend}, {dtype})"
             style = "--" if dtype == "float32" else "-"
             panel.plot(
@@ -73,6 +73,10 @@ def draw_runtime(benchmarks: list[dict[str, Any]], folder: Path) -> list[Path]:
     with atomic(folder / FIGURE) as temporary:
         figure.savefig(temporary, dpi=110, format="png", metadata={"Software": None})
     return [folder / FIGURE]
+
+
+def _lengths(benchmark: dict[str, Any]) -> int:
+    return len({row["length"] for rows in _lines(benchmark).values() for row in rows})
 
 
 def _lines(benchmark: dict[str, Any]) -> dict[tuple[str, str, str], list[dict[str, Any]]]:
