@@ -1,8 +1,10 @@
 """Milliseconds of a call: events on a GPU, replayed as a CUDA graph where launches would count; a clock on a CPU."""
 
+import gc
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -16,8 +18,23 @@ PATIENCE_MS = 5e3
 
 def milliseconds(call: Callable[[], object], device: torch.device, *, graph: bool) -> float:
     """Return the median over rounds of the mean time of a call."""
-    if device.type != "cuda":
-        return _clocked(call)
+    with _no_collection():
+        return _timed(call, graph=graph) if device.type == "cuda" else _clocked(call)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Put off garbage collection, as ``timeit`` does: how long it takes depends on what else was imported."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _timed(call: Callable[[], object], *, graph: bool) -> float:
     stream, current = torch.cuda.Stream(), torch.cuda.current_stream()
     stream.wait_stream(current)
     with torch.cuda.stream(stream):
