@@ -29,8 +29,9 @@ def runtime_table(benchmark: dict[str, Any], entry: tuple[str, str] | None = Non
         peak = row["peak_mib"]
         lines.append([*cells, "-" if peak is None else f"{peak:,.0f}"])
     caption = (
-        f"Whole layer, d_model {rows[0]['d_model']}, on {device(benchmark)}, milliseconds, and how many times faster "
-        "than the fastest attention of the same run; forward with frozen parameters, peak memory of forward + backward:"
+        f"Whole layer, d_model {rows[0]['d_model']}, on {device(benchmark)}, commit {_commit(benchmark)}, "
+        "milliseconds, and how many times faster than the fastest attention of the same run; forward with frozen "
+        "parameters, peak memory of forward + backward:"
     )
     header = [
         "batch x length",
@@ -76,6 +77,11 @@ def skipped_list(benchmark: dict[str, Any]) -> str:
     return "\n".join(f"- not timed: {name} ({', '.join(cases)})" for name, cases in reasons.items())
 
 
+def _commit(benchmark: dict[str, Any]) -> str:
+    commit: str = benchmark["hardware"].get("commit") or "unknown"
+    return commit[:7]
+
+
 def _time(milliseconds: float) -> str:
     return f"{milliseconds:.3f}" if milliseconds < 10 else f"{milliseconds:.1f}"
 
@@ -117,7 +123,7 @@ def models_table(benchmark: dict[str, Any]) -> str:
         form = ["yes" if row["compiled"] else "no"] if several else []
         count = f"{row['parameters'] / 1e6:.1f} M"
         lines.append([row["model"], count, *form, size, f"{row['step_ms']:.2f}", speed, ratio, peak])
-    where = f"{device(benchmark)}, commit {benchmark['hardware']['commit']}"
+    where = f"{device(benchmark)}, commit {_commit(benchmark)}"
     caption = f"Forward and backward of whole models, {rows[0]['dtype']}, one process alone on {where}:"
     form = ["compiled"] if several else []
     header = ["model", "parameters", *form, "batch x tokens", "ms a step", "a second", "of attention's", "MiB"]
