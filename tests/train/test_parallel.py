@@ -18,12 +18,32 @@ SETTINGS = [
 ]
 
 
-def train(out: Path, processes: int, *extra: str) -> None:
+# The smallest layer for the interpreter, which takes its time.
+BY_KERNELS = [
+    "train.steps=2",
+    "train.batch_size=2",
+    "train.log_every=1",
+    "train.warmup=1",
+    "train.evaluate_every=2",
+    "train.checkpoint_every=2",
+    "task.test_size=4",
+    "model.d_model=4",
+    "model.depth=1",
+    "model.options.backend=triton",
+    "model.options.filter_width=8",
+]
+ORCHID = ("-m", "orchid")
+INTERPRETED = (str(Path(__file__).parent / "interpreted_command.py"),)
+
+
+def train(
+    out: Path, processes: int, *extra: str, program: tuple[str, ...] = ORCHID, settings: list[str] = SETTINGS
+) -> None:
     launch = [sys.executable]
     if processes > 1:
         launch += ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
-    command = [*launch, "-m", "orchid", "train", "recall/demo-orchid", "--tiny", "--cpu", "--out", str(out)]
-    for setting in SETTINGS:
+    command = [*launch, *program, "train", "recall/demo-orchid", "--tiny", "--cpu", "--out", str(out)]
+    for setting in settings:
         command += ["--set", setting]
     done = subprocess.run([*command, *extra], capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -62,3 +82,15 @@ def test_a_sharded_run_resumes_from_its_checkpoint(tmp_path: Path, alone: Path) 
     (out / "result.json").unlink()  # as if killed before the end: the run goes on from step 4
     train(out, 2, "--set", "train.parallel=fsdp", "--resume")
     assert losses(out) == pytest.approx(losses(alone), rel=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the interpreter is for machines without a GPU")
+def test_the_kernels_in_two_processes(tmp_path: Path) -> None:
+    pytest.importorskip("triton", reason="needs Triton")
+    for name, processes in (("alone", 1), ("ddp", 2), ("fsdp", 2)):
+        parallel = ("--set", "train.parallel=fsdp") if name == "fsdp" else ()
+        train(tmp_path / name, processes, *parallel, program=INTERPRETED, settings=BY_KERNELS)
+    assert len(losses(tmp_path / "alone")) == 2
+    for name in ("ddp", "fsdp"):
+        assert losses(tmp_path / name) == pytest.approx(losses(tmp_path / "alone"), rel=1e-6)
