@@ -65,6 +65,17 @@ class TestWrongEntries:
         assert "linear (torch): its output is off" in skipped_list(report)
 
 
+@pytest.mark.parametrize("raised", [AssertionError(), NotImplementedError("\n no such width \n")])
+def test_whatever_a_peer_raises_is_said(monkeypatch: pytest.MonkeyPatch, raised: Exception) -> None:
+    def build(d_model: int, length: int) -> torch.nn.Module:
+        raise raised
+
+    peer = Entry("peer", "package", torch.float32, build, checkable=False)
+    monkeypatch.setattr("orchid.bench.runtime.list_entries", lambda device, mixers: [peer])
+    (case,) = bench()["skipped"]
+    assert case["reason"] in ("AssertionError", "no such width")
+
+
 def test_attention_backends_are_attention() -> None:
     layer = FusedAttention(8, 16, torch.nn.attention.SDPBackend.MATH)
     plain = create_mixer("attention", 8, 16)
@@ -100,6 +111,8 @@ class TestReport:
         longer = {**benchmark, "rows": [*self.rows, row("orchid", "triton", 0.5, length=4096)]}
         cpu = {"rows": longer["rows"], "hardware": {}}
         assert drawn_of([cpu]) is None and drawn_of([benchmark, longer, cpu, benchmark]) is longer
+        batches = {**longer, "rows": [*longer["rows"], row("orchid", "triton", 1.0, batch=2)]}
+        assert drawn_of([longer, batches]) is drawn_of([batches, longer]) is batches
         (picture,) = draw_runtime([benchmark], tmp_path)
         assert picture.stat().st_size > 10_000
 

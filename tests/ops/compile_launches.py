@@ -14,6 +14,7 @@ import torch
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
+from triton.language import target_info
 from triton.runtime.jit import JITFunction
 
 from orchid import OrchidMixer
@@ -85,8 +86,17 @@ def compile_only(kernel: Any, *args: Any, grid: Any, warmup: bool, **named: Any)
     compiled.add(kernel.fn.__name__)
 
 
+def current_target() -> GPUTarget:
+    """Return what kernels ask for: the generation that they are compiled for."""
+    return GPUTarget("cuda", int(sys.argv[2]), 32)
+
+
+current_target.__triton_builtin__ = True  # type: ignore[attr-defined]
+
+
 if __name__ == "__main__":
     settings, batch, dtype = CASES[sys.argv[1]]
+    target_info.current_target = current_target
     JITFunction.run = compile_only
     mixer = OrchidMixer(16, backend="triton", **settings).to(dtype)
     mixer._interpreted = True  # takes the kernels on a CPU

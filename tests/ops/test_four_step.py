@@ -73,6 +73,7 @@ def test_masks_and_shorter_inputs(padding: str) -> None:
     [
         (1.0, 300.0, "static"), (1e-6, 0.0, "static"), (1e6, 0.0, "static"), (0.0, 0.0, "static"),
         (1e-6, 0.0, "phase"), (1e6, 0.0, "phase"), (0.0, 0.0, "phase"),
+        (1e-6, 0.0, "cross"), (1e6, 0.0, "cross"), (0.0, 0.0, "cross"),
     ],
 )  # fmt: skip
 def test_offsets_and_magnitudes(scale: float, offset: float, conditioning: str) -> None:
@@ -98,9 +99,10 @@ def test_one_large_token() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's, of what is not finite
-@pytest.mark.parametrize("value", [torch.nan, torch.inf])
-def test_what_is_not_finite_stays_where_it_is(value: float) -> None:
-    mixer, x = build(2, 256).bfloat16(), torch.randn(2, 256, 2, device=DEVICE).bfloat16()
+@pytest.mark.parametrize(("value", "conditioning"), [(torch.nan, "phase"), (torch.inf, "phase"), (torch.inf, "cross")])
+def test_what_is_not_finite_stays_where_it_is(value: float, conditioning: str) -> None:
+    mixer = build(2, 256, conditioning=conditioning).bfloat16()
+    x = torch.randn(2, 256, 2, device=DEVICE).bfloat16()
     clean = mixer(x)
     x[1, 5] = value
     x.requires_grad_()

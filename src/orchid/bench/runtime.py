@@ -83,7 +83,8 @@ def run_benchmark(
                 try:
                     rows += _time_entry(entry, case, device)
                 except entry.expected as error:  # out of memory, no such kernel: said, not hidden
-                    reason = re.split(r"\. GPU \d", str(error).splitlines()[0])[0][:200]  # not what else the GPU holds
+                    said = str(error).strip() or type(error).__name__
+                    reason = re.split(r"\. GPU \d", said.splitlines()[0])[0][:200]  # not what else the GPU holds
                     skipped.append({"mixer": entry.mixer, "backend": entry.backend, **case, "reason": reason})
                 gc.collect()
                 if device.type == "cuda":

@@ -31,7 +31,7 @@ def runtime_table(benchmark: dict[str, Any], entry: tuple[str, str] | None = Non
     caption = (
         f"Whole layer, d_model {rows[0]['d_model']}, on {device(benchmark)}, commit {_commit(benchmark)}, "
         "milliseconds, and how many times faster than the fastest attention of the same run; forward with frozen "
-        "parameters, peak memory of forward + backward:"
+        f"parameters, peak memory of forward + backward{_how(rows)}:"
     )
     header = [
         "batch x length",
@@ -64,7 +64,9 @@ def mixer_table(benchmark: dict[str, Any]) -> str:
     if not lines:
         return ""
     header = ["batch x length", "forward", "torch", "faster", "forward + backward", "torch", "faster"]
-    caption = "Orchid's mixer alone, between its two projections, milliseconds, beside the torch backend in bfloat16:"
+    caption = (
+        "Orchid's mixer alone, between its two projections, milliseconds, beside the torch backend in the same type:"
+    )
     return f"{caption}\n\n{markdown_table(header, lines)}"
 
 
@@ -75,6 +77,12 @@ def skipped_list(benchmark: dict[str, Any]) -> str:
         name = f"{case['mixer']} ({case['backend']}): {case['reason']}"
         reasons.setdefault(name, []).append(f"{case['batch']} x {case['length']:,}")
     return "\n".join(f"- not timed: {name} ({', '.join(cases)})" for name, cases in reasons.items())
+
+
+def _how(rows: list[dict[str, Any]]) -> str:
+    """Say which rows are free of the time that launches take."""
+    replayed = [row["length"] for row in rows if row["timing"] == "graph"]
+    return f"; to length {max(replayed):,} replayed as CUDA graphs, beyond called from Python" if replayed else ""
 
 
 def _commit(benchmark: dict[str, Any]) -> str:

@@ -82,7 +82,7 @@ def _cross_gradients(
     N: tl.constexpr = N1 * N2
     k_most, q_most, x_most, met, met_im = parts[3], parts[7], parts[8], parts[9], parts[10]
     k = bins(N1, N2, S)
-    dh, dh_im = tl.where(k == 0, 0.5 * dh, dh) * (2.0 / N), tl.where(k == 0, 0.0, dh_im) * (2.0 / N)
+    dh, dh_im = tl.where(k == 0, 0.5 * dh, dh) * (2.0 / N), dh_im * (2.0 / N)
     dh_edge = dh_edge * (1.0 / N)
     dx, dx_im, taken = tl.zeros(dh.shape, tl.float32), tl.zeros(dh.shape, tl.float32), tl.zeros(dh.shape, tl.float32)
     back, back_im = neighbours(dh, dh_edge, K, N1, N2, S), neighbours(dh_im, 0.0 * dh_edge, K, N1, N2, S)

@@ -45,7 +45,7 @@ SHAPES = {
     512: Shape(16, 32, 1, 1, 168, 16 << 10, 8192),
     1024: Shape(32, 32, 1, 2, 128, 32 << 10, 8192),
     2048: Shape(64, 32, 1, 4, 168, 48 << 10),
-    4096: Shape(64, 64, 1, 4, None, 80 << 10),
+    4096: Shape(64, 64, 1, 4, None, 96 << 10),
     8192: Shape(128, 64, 1, 8, None, 192 << 10),
 }
 # Beyond it three passes over memory are faster (``long/path.py``), but for static convolutions alone.

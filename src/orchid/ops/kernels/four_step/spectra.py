@@ -20,7 +20,8 @@ from orchid.ops.kernels.four_step.transform import (
 )
 from orchid.ops.kernels.streams.tiles import TINY
 
-# A row back in time is at most n sqrt(n) / 2 times as large as the bins of its kernel: below float16's largest number.
+# A row back in time is at most n sqrt(n) / 2 times as large as its kernel's bins, 370,728 for the longest rows: an
+# eighth of that is below float16's largest number.
 HEADROOM = tl.constexpr(8.0)
 
 
@@ -122,12 +123,14 @@ def kernel_bins(
     share = over_columns(1.0 / bound, N2, S)
     h, h_im = h * share, h_im * share
     if SIDES:
-        by_column, given = over_columns(factor / bound, N2, S), tl.zeros((N1, COLUMNS), tl.float32)
+        # of a row beyond float32 nothing, lest it becomes NaN beside another
+        by_column = over_columns(tl.where(bound < float("inf"), factor / bound, 0.0), N2, S)
+        given = tl.zeros((N1, COLUMNS), tl.float32)
         for j in tl.static_range(K):
             tap = tl.load(taps + j).to(tl.float32) / total
             h += (by_column * tap) * met[j]
             if SIDES == 2:
-                h_im += (by_column * tap) * (tl.where(k == 0, 0.0, met_im[j]))
+                h_im += (by_column * tap) * met_im[j]
             if j < K // 2:  # to the Nyquist bin
                 given += tl.where(k == N1 * N2 // 2 + (j - K // 2), tap * met[K // 2], 0.0)
         h_edge += factor * (tl.load(taps + K // 2).to(tl.float32) / total * edge + over_rows(given, N2, S))

@@ -17,9 +17,23 @@ block-diagonal then.
 
 import triton
 import triton.language as tl
+from triton.language.target_info import cuda_capability_geq
 
-# Rows of a tile from which a warp group takes its products.
+from orchid.ops.kernels.launch import interpreter_on
+
+# Rows of a tile from which four warps and more take its products.
 WIDE = tl.constexpr(64)
+INTERPRETED = tl.constexpr(interpreter_on())
+
+
+@triton.constexpr_function
+def stacked(N1):
+    """Return whether a stage is one product: where a warp group takes it, which only Hopper's GPUs have.
+
+    There a thread holds the halves of its results. Elsewhere they would be exchanged through shared memory.
+    """
+    hopper = cuda_capability_geq(9) and not cuda_capability_geq(10)
+    return N1 >= WIDE and (INTERPRETED or hopper)
 
 
 @triton.jit
@@ -32,14 +46,14 @@ def matrix(table, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
 def load_stages(tables, N1: tl.constexpr, N2: tl.constexpr, S: tl.constexpr):
     """Load the matrices of both stages, float16: cosines C and negative sines S (N1, N1), then (S N2, S N2 / 2).
 
-    From WIDE rows on they are put together, C above S, (2 N1, N1), and (C, S) above (-S, C), (2 S N2, S N2): a warp
-    group takes a stage as one product, and parts its results without moving them. Fewer warps would exchange them.
+    From WIDE rows on the latter are side by side, (C, S) and (-S, C), so that real and imaginary parts are. Where
+    stages are ``stacked``, C stands above S, (2 N1, N1), and (C, S) above (-S, C), (2 S N2, S N2).
     """
     further = tables + 2 * N1 * N1
-    if N1 >= WIDE:
+    if stacked(N1):
         return matrix(tables, 2 * N1, N1), matrix(further, 2 * S * N2, S * N2)
     else:
-        WIDTH: tl.constexpr = S * N2 // 2
+        WIDTH: tl.constexpr = S * N2 if N1 >= WIDE else S * N2 // 2
         return (
             matrix(tables, N1, N1), matrix(tables + N1 * N1, N1, N1),
             matrix(further, S * N2, WIDTH), matrix(further + S * N2 * WIDTH, S * N2, WIDTH),
@@ -112,13 +126,15 @@ def again(table, number, USE: tl.constexpr):
 def spectrum(x, stages, twiddles, N1: tl.constexpr, N2: tl.constexpr, S: tl.constexpr):
     """Return the bins (N1, S N2 / 2) of rows (N1, S N2) float16: real and imaginary parts."""
     c, s = in_order(twiddles, N1, S * N2), in_order(twiddles + S * N1 * N2, N1, S * N2)
-    if N1 >= WIDE:
+    if stacked(N1):
         re, im = storeys(tl.dot(stages[0], x), N1, S * N2)
     else:
         re, im = tl.dot(stages[0], x), tl.dot(stages[1], x)
     y_re, y_im = (re * c - im * s).to(tl.float16), (re * s + im * c).to(tl.float16)
-    if N1 >= WIDE:
+    if stacked(N1):
         return halves(tl.dot(beside(y_re, y_im, N1, S * N2), stages[1]), N1, S * N2 // 2)
+    elif N1 >= WIDE:
+        return halves(tl.dot(y_im, stages[3], tl.dot(y_re, stages[2])), N1, S * N2 // 2)
     else:
         x_re, x_im = tl.dot(y_re, stages[2]), tl.dot(y_re, stages[3])
         return tl.dot(-y_im, stages[3], x_re), tl.dot(y_im, stages[2], x_im)
@@ -128,13 +144,16 @@ def spectrum(x, stages, twiddles, N1: tl.constexpr, N2: tl.constexpr, S: tl.cons
 def series(re, im, stages, twiddles, N1: tl.constexpr, N2: tl.constexpr, S: tl.constexpr):
     """Return the sums of Re(X[k] w_n^(-t k)) over bins (N1, S N2 / 2) float16, (N1, S N2)."""
     c, s = in_order(twiddles, N1, S * N2), in_order(twiddles + S * N1 * N2, N1, S * N2)
-    if N1 >= WIDE:
+    if stacked(N1):
         z_re, z_im = halves(tl.dot(beside(re, im, N1, S * N2 // 2), tl.trans(stages[1])), N1, S * N2)
+    elif N1 >= WIDE:
+        both = beside(re, im, N1, S * N2 // 2)
+        z_re, z_im = tl.dot(both, tl.trans(stages[2])), tl.dot(both, tl.trans(stages[3]))
     else:
         z_re, z_im = tl.dot(re, tl.trans(stages[2])), tl.dot(im, tl.trans(stages[2]))
         z_re, z_im = tl.dot(im, tl.trans(stages[3]), z_re), tl.dot(-re, tl.trans(stages[3]), z_im)
     y_re, y_im = (z_re * c + z_im * s).to(tl.float16), (z_im * c - z_re * s).to(tl.float16)
-    if N1 >= WIDE:
+    if stacked(N1):
         return tl.dot(tl.trans(stages[0]), above(y_re, y_im, N1, S * N2))
     else:
         return tl.dot(stages[1], y_im, tl.dot(stages[0], y_re))
