@@ -46,9 +46,10 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     ids=str,
 )
 def test_against_the_reference(n: int, options: dict[str, object]) -> None:
-    width = max(WIDTH, 8) if n == 256 else WIDTH  # the filter's gradients are nearly one number a channel
-    mixer = build(width, n, **options).bfloat16()
-    assert_at_most_twice_as_far_off(mixer, torch.randn(3, n, width, device=DEVICE).bfloat16())
+    # the filter's gradients are nearly one number a channel, and vary most where the kernel does
+    width = max(WIDTH, 8) if options.get("conditioning") == "cross" and n == 256 else WIDTH
+    mixer, samples = build(width, n, **options).bfloat16(), 3 if n < 2048 else 1
+    assert_at_most_twice_as_far_off(mixer, torch.randn(samples, n, width, device=DEVICE).bfloat16())
 
 
 @pytest.mark.skipif(DEVICE == "cpu", reason="takes minutes in the interpreter; needs a CUDA device")
