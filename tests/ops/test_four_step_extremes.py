@@ -49,8 +49,8 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_the_nyquist_bin(conditioning: str) -> None:
     """Rows that alternate have little else: what it gives to its neighbours and takes from them, tap by tap.
 
-    Streams and results are rounded to bfloat16, 2^-9 of each number at most and some of them cancel: four times that
-    at every step, of which there are four. Any of the bin's terms missing is an error of 4e-2 or more.
+    Streams, their convolutions' gradients, what is summed of them and the result are rounded to bfloat16, 2^-9 of each
+    number at most, and cancel by half: 2^-6. Any of the bin's terms missing is an error of 4e-2 or more.
     """
     mixer = plain(conditioning, 5)
     alternating = 1 - 2 * (torch.arange(256) % 2).float()[:, None]

@@ -19,7 +19,7 @@ PATIENCE_MS = 5e3
 def milliseconds(call: Callable[[], object], device: torch.device, *, graph: bool) -> float:
     """Return the median over rounds of the mean time of a call."""
     with _no_collection():
-        return _timed(call, graph=graph) if device.type == "cuda" else _clocked(call)
+        return _on_gpu(call, graph=graph) if device.type == "cuda" else _clocked(call)
 
 
 @contextmanager
@@ -34,7 +34,7 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _timed(call: Callable[[], object], *, graph: bool) -> float:
+def _on_gpu(call: Callable[[], object], *, graph: bool) -> float:
     stream, current = torch.cuda.Stream(), torch.cuda.current_stream()
     stream.wait_stream(current)
     with torch.cuda.stream(stream):

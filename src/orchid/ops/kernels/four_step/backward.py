@@ -38,70 +38,39 @@ def _put(
 
 
 @triton.jit
-def _conditioning_gradients(
-    dh, dh_edge, parts, factor, sums, mid, taps, total,
-    K: tl.constexpr, N1: tl.constexpr, N2: tl.constexpr, S: tl.constexpr,
+def _through_taps(
+    dh, dh_im, dh_edge, met, met_im, edge, size, sums, mid, taps, total,
+    SIDES: tl.constexpr, K: tl.constexpr, N1: tl.constexpr, N2: tl.constexpr, S: tl.constexpr,
 ):  # fmt: skip
-    """Return the gradient of G from conj(A) E, real and imaginary parts, the Nyquist bin's; and the taps' sums so far.
+    """Return the gradient of what Conv1d_f took, from conj(A) E: real and imaginary parts, the Nyquist bin's.
 
-    ``parts`` as ``conditioned`` returns them; ``mid`` (S,) is what the Nyquist bin gives to the tap in the middle.
+    Then the gradients of the taps so far: ``sums``, and ``mid`` (S,), what the Nyquist bin gives to the one in the
+    middle. ``met`` and ``met_im`` are the ``neighbours`` of what was taken, ``edge`` is its Nyquist bin, all over
+    ``size`` (S,); with one side there are no imaginary parts.
     """
     N: tl.constexpr = N1 * N2
-    g_re, g_im, g_edge, g_most, met = parts
-    k = bins(N1, N2, S)
+    k, by_column = bins(N1, N2, S), over_columns(size, N2, S)
     dh, dh_edge = tl.where(k == 0, 0.5 * dh, dh) * (2.0 / N), dh_edge * (1.0 / N)
-    dm, taken = tl.zeros(dh.shape, tl.float32), tl.zeros(dh.shape, tl.float32)
-    back, more = neighbours(dh, dh_edge, K, N1, N2, S), ()
-    by_column = over_columns(factor * g_most, N2, S)
-    for j in tl.static_range(K):
-        tap = tl.load(taps + j).to(tl.float32) / total
-        dm += tap * back[K - 1 - j]
-        products = dh * met[j]
-        if j < K // 2:  # to the Nyquist bin
-            at_edge = over_columns(dh_edge, N2, S) * met[K // 2]
-            products += tl.where(k == N // 2 + (j - K // 2), at_edge, 0.0)
-        if j > K // 2:  # from it
-            taken += tl.where(k == N // 2 - (j - K // 2), tap * dh, 0.0)
-        more = more + (sums[j] + tl.sum(products * by_column, axis=1),)
-    mid += dh_edge * tl.abs(g_edge) * factor * g_most
-    dm_edge = tl.load(taps + K // 2).to(tl.float32) / total * dh_edge + over_rows(taken, N2, S)
-    dm_edge = tl.where(g_edge > 0, dm_edge, tl.where(g_edge < 0, -dm_edge, 0.0))
-    turn = dm / tl.maximum(met[K // 2], TINY)
-    return turn * g_re, turn * g_im, dm_edge, more, mid
-
-
-@triton.jit
-def _cross_gradients(
-    dh, dh_im, dh_edge, parts, factor, sums, mid, taps, total, scale,
-    K: tl.constexpr, N1: tl.constexpr, N2: tl.constexpr, S: tl.constexpr,
-):  # fmt: skip
-    """Return the gradient of X = conj(key) query: real and imaginary parts, the Nyquist bin's; the taps' sums.
-
-    That of the query is key dX, that of the key query conj(dX): ``parts`` have both.
-    """
-    N: tl.constexpr = N1 * N2
-    k_most, q_most, x_most, met, met_im = parts[3], parts[7], parts[8], parts[9], parts[10]
-    k = bins(N1, N2, S)
-    dh, dh_im = tl.where(k == 0, 0.5 * dh, dh) * (2.0 / N), dh_im * (2.0 / N)
-    dh_edge = dh_edge * (1.0 / N)
+    back, back_im, more = neighbours(dh, dh_edge, K, N1, N2, S), (), ()
+    if SIDES == 2:
+        dh_im = dh_im * (2.0 / N)
+        back_im = neighbours(dh_im, 0.0 * dh_edge, K, N1, N2, S)
     dx, dx_im, taken = tl.zeros(dh.shape, tl.float32), tl.zeros(dh.shape, tl.float32), tl.zeros(dh.shape, tl.float32)
-    back, back_im = neighbours(dh, dh_edge, K, N1, N2, S), neighbours(dh_im, 0.0 * dh_edge, K, N1, N2, S)
-    size, more = factor * (k_most * scale) * q_most * x_most, ()
-    by_column = over_columns(size, N2, S)
     for j in tl.static_range(K):
         tap = tl.load(taps + j).to(tl.float32) / total
         dx += tap * back[K - 1 - j]
-        dx_im += tap * back_im[K - 1 - j]
-        products = dh * met[j] + dh_im * met_im[j]
+        products = dh * met[j]
+        if SIDES == 2:
+            dx_im += tap * back_im[K - 1 - j]
+            products += dh_im * met_im[j]
         if j < K // 2:  # to the Nyquist bin
             at_edge = over_columns(dh_edge, N2, S) * met[K // 2]
             products += tl.where(k == N // 2 + (j - K // 2), at_edge, 0.0)
         if j > K // 2:  # from it
             taken += tl.where(k == N // 2 - (j - K // 2), tap * dh, 0.0)
         more = more + (sums[j] + tl.sum(products * by_column, axis=1),)
-    mid += dh_edge * (parts[2] * parts[6] / x_most) * size
     dx_edge = tl.load(taps + K // 2).to(tl.float32) / total * dh_edge + over_rows(taken, N2, S)
-    return dx, dx_im, dx_edge, more, mid
+    return dx, dx_im, dx_edge, more, mid + dh_edge * edge * size
 
 
 @triton.jit
@@ -112,6 +81,45 @@ def _put_side(
     most = tl.maximum(largest(re, im, N2, S), tl.maximum(tl.abs(edge), TINY))
     share = over_columns(1.0 / most, N2, S)
     _put(target, inside, re * share, im * share, edge / most, factor * most, t, stages, twiddles, N1, N2, S)
+
+
+@triton.jit
+def _put_conditioning(
+    target, plane, inside, dh, dh_im, dh_edge, parts, factor, sums, mid, taps, total, scale, t, tile, stages, twiddles,
+    SIDES: tl.constexpr, K: tl.constexpr, N1: tl.constexpr, N2: tl.constexpr, S: tl.constexpr,
+):  # fmt: skip
+    """Store the gradient of every side's sequence, from conj(A) E times factor; return ``sums`` and ``mid``.
+
+    ``parts`` as ``conditioned`` returns them. One side: that of |G| turns G. Two: of X = conj(key) query, that of the
+    query is key dX, that of the key query conj(dX).
+    """
+    if SIDES == 1:
+        g_re, g_im, g_edge, g_most, met = parts
+        dm, _, dm_edge, sums, mid = _through_taps(
+            dh, dh_im, dh_edge, met, (), tl.abs(g_edge), factor * g_most, sums, mid, taps, total, SIDES, K, N1, N2, S
+        )
+        dm_edge = tl.where(g_edge > 0, dm_edge, tl.where(g_edge < 0, -dm_edge, 0.0))
+        turn = dm / tl.maximum(met[K // 2], TINY)
+        _put(
+            target, inside, turn * g_re, turn * g_im, dm_edge, factor * (total * scale),
+            t, stages, again(twiddles, tile, 6), N1, N2, S,
+        )  # fmt: skip
+    else:
+        k_re, k_im, k_edge, k_most, q_re, q_im, q_edge, q_most, x_most, met, met_im = parts
+        re, im, edge, sums, mid = _through_taps(
+            dh, dh_im, dh_edge, met, met_im, k_edge * q_edge / x_most, factor * (k_most * scale) * q_most * x_most,
+            sums, mid, taps, total, SIDES, K, N1, N2, S,
+        )  # fmt: skip
+        factor = factor * (total * scale)
+        _put_side(
+            target, inside, q_re * re + q_im * im, q_im * re - q_re * im, q_edge * edge,
+            factor * (q_most * scale), t, stages, again(twiddles, tile, 6), N1, N2, S,
+        )  # fmt: skip
+        _put_side(
+            target + plane, inside, k_re * re - k_im * im, k_re * im + k_im * re, k_edge * edge,
+            factor * (k_most * scale), t, stages, again(twiddles, tile, 7), N1, N2, S,
+        )  # fmt: skip
+    return sums, mid
 
 
 @launched
@@ -182,26 +190,10 @@ def four_step_grad_kernel(
         dh_im = a_re * e_im - a_im * e_re
         dh0, dh0_im = dh0 + by_column * dh, dh0_im + by_column * dh_im
         dh0_edge += factor * dh_edge
-        if SIDES == 1:
-            re, im, edge, sums, mid = _conditioning_gradients(
-                dh, dh_edge, parts, factor, sums, mid, taps, total, K, N1, N2, S
-            )
-            _put(
-                target + plane, inside, re, im, edge, factor * (total * scale),
-                t, stages, again(twiddles, tile, 6), N1, N2, S,
-            )  # fmt: skip
-        if SIDES == 2:
-            re, im, edge, sums, mid = _cross_gradients(
-                dh, dh_im, dh_edge, parts, factor, sums, mid, taps, total, scale, K, N1, N2, S
-            )
-            k_re, k_im, k_edge, k_most, q_re, q_im, q_edge, q_most = parts[:8]
-            _put_side(
-                target + plane, inside, q_re * re + q_im * im, q_im * re - q_re * im, q_edge * edge,
-                factor * (total * scale) * (q_most * scale), t, stages, again(twiddles, tile, 6), N1, N2, S,
-            )  # fmt: skip
-            _put_side(
-                target + 2 * plane, inside, k_re * re - k_im * im, k_re * im + k_im * re, k_edge * edge,
-                factor * (total * scale) * (k_most * scale), t, stages, again(twiddles, tile, 7), N1, N2, S,
+        if SIDES:
+            sums, mid = _put_conditioning(
+                target + plane, plane, inside, dh, dh_im, dh_edge, parts, factor, sums, mid, taps, total, scale,
+                t, tile, stages, twiddles, SIDES, K, N1, N2, S,
             )  # fmt: skip
     place = part * tl.num_programs(0) + own
     put_in_order(dstatic + place * (S * N), dh0, N1, COLUMNS)
