@@ -1,5 +1,6 @@
 """The runtime benchmark: wrong entries are not timed, what cannot run is said, rows are what others read."""
 
+import io
 import json
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from rich.console import Console
 from orchid.bench.entries import Entry, FusedAttention, list_entries
 from orchid.bench.runtime import Wrong, best_attention, check_entry, run_benchmark
 from orchid.mixers.registry import create_mixer, list_mixers
-from orchid.report.runtime import mixer_table, runtime_table, skipped_list
+from orchid.report.runtime import before_of, mixer_table, runtime_table, skipped_list, torch_table
 from orchid.report.runtime_figure import PAPER, PAPER_LENGTHS, draw_runtime, drawn_of
 
 CPU = torch.device("cpu")
@@ -37,6 +38,28 @@ def test_rows(tmp_path: Path) -> None:
         ("orchid", "mixer"),
     ]
     assert all(row["forward_ms"] > 0 and row["batch"] == 2 and row["timing"] == "clock" for row in report["rows"])
+
+
+def test_every_entry_is_told_when_it_is_done() -> None:
+    console = Console(file=io.StringIO(), width=200)
+    report = run_benchmark(console, lengths=[16], d_model=8, batch=2, mixers=["orchid"], json_file=None, cpu=True)
+    ms = report["rows"][0]["forward_ms"]
+    assert f"2 x 16 orchid (torch, float32): {ms:.3f} ms forward" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_the_torch_backend_of_before_is_beside_the_kernels() -> None:
+    def row(backend: str, ms: float) -> dict:
+        case = {"batch": 1, "length": 64, "d_model": 8, "timed": "layer", "dtype": "bfloat16"}
+        return {"mixer": "orchid", "backend": backend, **case, "forward_ms": ms, "forward_backward_ms": 3 * ms}
+
+    gpu = {"gpu": "G", "commit": "0123456789"}
+    now = {"hardware": gpu, "rows": [row("torch", 4.0), row("triton", 2.0)]}
+    before = {"hardware": gpu, "rows": [row("torch", 8.0)]}
+    on_cpu = {"hardware": {"device": "cpu"}, "rows": [row("torch", 1.0)]}
+    assert before_of([on_cpu, now, before]) is before and before_of([on_cpu, now]) is None
+    assert torch_table(now, None) == ""
+    table = torch_table(now, before)
+    assert "commit 0123456" in table and "| 1 x 64 | 2.000 | 2.0x | 4.0x | 6.000 | 2.0x | 4.0x |" in table
 
 
 def test_every_mixer_is_right() -> None:

@@ -75,22 +75,23 @@ def run_benchmark(
     entries = list_entries(device, mixers)
     rows: list[dict[str, Any]] = []
     skipped: list[dict[str, Any]] = []
-    with console.status("timing") as status:
-        for size, length in cases:
-            for entry in (entry for entry in entries if lengths is not None or length <= entry.longest):
-                status.update(f"timing {entry.mixer} ({entry.backend}), {size} x {length}")
-                case = {"batch": size, "length": length, "d_model": width}
-                try:
-                    rows += _time_entry(entry, case, device)
-                except entry.expected as error:  # out of memory, no such kernel: said, not hidden
-                    said = str(error).strip() or type(error).__name__
-                    reason = re.split(r"\. GPU \d", said.splitlines()[0])[0][:200]  # not what else the GPU holds
-                    skipped.append({"mixer": entry.mixer, "backend": entry.backend, **case, "reason": reason})
-                gc.collect()
-                if device.type == "cuda":
-                    torch.cuda.empty_cache()
-            if json_file is not None:  # what has been timed is kept, whatever happens to the rest
-                _keep(json_file, rows, skipped, device)
+    for size, length in cases:
+        for entry in (entry for entry in entries if lengths is not None or length <= entry.longest):
+            case = {"batch": size, "length": length, "d_model": width}
+            try:
+                timed = _time_entry(entry, case, device)
+                # A line when it is done and no spinner: its thread would take the interpreter from what is timed.
+                console.print(_line(timed[0]), markup=False, highlight=False)
+                rows += timed
+            except entry.expected as error:  # out of memory, no such kernel: said, not hidden
+                said = str(error).strip() or type(error).__name__
+                reason = re.split(r"\. GPU \d", said.splitlines()[0])[0][:200]  # not what else the GPU holds
+                skipped.append({"mixer": entry.mixer, "backend": entry.backend, **case, "reason": reason})
+            gc.collect()
+            if device.type == "cuda":
+                torch.cuda.empty_cache()
+        if json_file is not None:  # what has been timed is kept, whatever happens to the rest
+            _keep(json_file, rows, skipped, device)
     console.print(_table(rows))
     for case in skipped:
         console.print(
@@ -100,6 +101,12 @@ def run_benchmark(
     if json_file is not None:
         console.print(f"wrote {json_file}")
     return _report(rows, skipped, device)
+
+
+def _line(row: dict[str, Any]) -> str:
+    """Return what has just been timed."""
+    what = f"{row['batch']} x {row['length']:,} {row['mixer']} ({row['backend']}, {row['dtype']})"
+    return f"{what}: {row['forward_ms']:.3f} ms forward, {row['forward_backward_ms']:.3f} with backward"
 
 
 def _report(rows: list[dict[str, Any]], skipped: list[dict[str, Any]], device: torch.device) -> dict[str, Any]:

@@ -10,7 +10,15 @@ from orchid.report.bert import bert_sections, draw_mlm, mlm_table
 from orchid.report.markdown import Run
 from orchid.report.recall import demo_table, fused_table, length_table, recall_sections, vocabulary_table
 from orchid.report.recall_figures import draw_recall
-from orchid.report.runtime import mixer_table, models_table, runtime_table, skipped_list, training_table
+from orchid.report.runtime import (
+    before_of,
+    mixer_table,
+    models_table,
+    runtime_table,
+    skipped_list,
+    torch_table,
+    training_table,
+)
 from orchid.report.runtime_figure import FIGURE, draw_runtime, drawn_of
 from orchid.report.vision import image_table, vision_sections
 
@@ -89,8 +97,9 @@ def load_results(folder: Path) -> Results:
 
 
 def _sections(results: Results) -> list[str]:
-    drawn = drawn_of(results.benchmarks)
-    runtime = [_runtime_section(benchmark, drawn=benchmark is drawn) for benchmark in results.benchmarks]
+    drawn, before = drawn_of(results.benchmarks), before_of(results.benchmarks)
+    shown = [benchmark for benchmark in results.benchmarks if benchmark is not before or benchmark is drawn]
+    runtime = [_runtime_section(benchmark, before, drawn=benchmark is drawn) for benchmark in shown]
     speed = [f"## Training speed\n\n{training_table(data, results.runs)}" for data in results.training]
     fused = (
         [f"## Recall through the fused kernels\n\n{fused_table(results.fused, results.runs)}"] if results.fused else []
@@ -109,10 +118,11 @@ def _sections(results: Results) -> list[str]:
     ]
 
 
-def _runtime_section(benchmark: dict[str, Any], *, drawn: bool) -> str:
-    parts = ["## Runtime of a layer", runtime_table(benchmark), mixer_table(benchmark), skipped_list(benchmark)]
+def _runtime_section(benchmark: dict[str, Any], before: dict[str, Any] | None, *, drawn: bool) -> str:
+    parts = ["## Runtime of a layer", runtime_table(benchmark), mixer_table(benchmark)]
     if drawn:
-        parts.append(_picture())
+        parts += [torch_table(benchmark, before), _picture()]
+    parts.append(skipped_list(benchmark))
     return "\n\n".join(part for part in parts if part)
 
 

@@ -70,6 +70,41 @@ def mixer_table(benchmark: dict[str, Any]) -> str:
     return f"{caption}\n\n{markdown_table(header, lines)}"
 
 
+def before_of(benchmarks: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Return the benchmark of Orchid on the torch backend alone, on a GPU: what the kernels began with."""
+    own = {("orchid", "torch")}
+    of_torch = (b for b in benchmarks if {(row["mixer"], row["backend"]) for row in b["rows"]} == own)
+    return next((b for b in of_torch if b["hardware"].get("gpu")), None)
+
+
+def torch_table(benchmark: dict[str, Any], before: dict[str, Any] | None) -> str:
+    """Return how many times faster the kernels' layer is than the torch backend's, today's and that of before."""
+    keys = ("forward_ms", "forward_backward_ms")
+
+    def layers(of: dict[str, Any] | None, backend: str) -> dict[tuple[int, int], dict[str, Any]]:
+        rows = [] if of is None else of["rows"]
+        wanted = {"timed": "layer", "backend": backend, "dtype": "bfloat16"}
+        return {(r["batch"], r["length"]): r for r in rows if all(r[key] == value for key, value in wanted.items())}
+
+    now, then = layers(benchmark, "torch"), layers(before, "torch")
+    lines = []
+    for case, row in layers(benchmark, "triton").items():
+        cells = [f"{case[0]} x {case[1]:,}"]
+        for key in keys:
+            bases = [base.get(case) for base in (now, then)]
+            cells += [_time(row[key]), *("-" if base is None else f"{base[key] / row[key]:.1f}x" for base in bases)]
+        lines.append(cells)
+    if before is None or not lines:
+        return ""
+    caption = (
+        "Whole layer, bfloat16, milliseconds by the kernels and how many times faster than the torch backend in the "
+        f"same run (now), and than it was before there were kernels (commit {_commit(before)}, on the same GPU):"
+    )
+    columns = ["now", "before"]
+    header = ["batch x length", "forward", *columns, "forward + backward", *columns]
+    return f"{caption}\n\n{markdown_table(header, lines)}"
+
+
 def skipped_list(benchmark: dict[str, Any]) -> str:
     """Return what was not timed, and why."""
     reasons: dict[str, list[str]] = {}
