@@ -18,6 +18,8 @@ DECAY = 1e-5 / RATE
 SMALL: dict[str, Any] = {"hidden_size": 512, "num_hidden_layers": 6}
 # Rows that are cut short and padded, so that a model trained for minutes has met what fine-tuning looks like.
 SHORT_SHARE = 0.25
+# Steps of fine-tuning between checkpoints, at least: they take longer to write than so many to take again.
+KEPT_STEPS = 2000
 TINY: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2}
 
 
@@ -76,8 +78,8 @@ def glue_training(spec: GlueSpec, examples: int, *, large: bool = False, batch_s
         beta2=0.98,
         precision="bf16",
         graph=True,
-        evaluate_every=max(1, steps // settings.epochs),
-        checkpoint_every=max(1, steps // settings.epochs),
+        evaluate_every=(epoch := max(1, steps // settings.epochs)),
+        checkpoint_every=max(epoch, KEPT_STEPS),
     )
 
 
