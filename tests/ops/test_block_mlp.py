@@ -1,12 +1,10 @@
 """The block-diagonal MLP's kernels, on a GPU or in Triton's interpreter: output and every gradient."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 from helpers import relative_error
 from kernel_checks import DEVICE
-from torch import Tensor
+from mlp_checks import checkpointed, gradients, layer_by_layer
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from orchid import OrchidBlock
@@ -15,7 +13,7 @@ from orchid.nn.block_diagonal import MLP
 pytest.importorskip("triton", reason="needs Triton")
 from orchid.ops.kernels.launch import hooked
 from orchid.ops.kernels.mlp import blocks as block_mlp
-from orchid.ops.kernels.mlp import token_products
+from orchid.ops.kernels.mlp import token_products, whole
 
 KINDS = ["plain", "gated"]
 
@@ -30,14 +28,10 @@ def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(token_products, "PROGRAMS", 8)
 
 
-def gradients(mlp: MLP, call: Callable[[Tensor], Tensor], x: Tensor) -> dict[str, Tensor]:
-    x = x.detach().requires_grad_()
-    torch.manual_seed(1)
-    y = call(x)
-    leaves = {"x": x, **dict(mlp.named_parameters())}
-    upstream = torch.randn(y.shape, dtype=torch.float64).to(y)
-    grads = torch.autograd.grad(y, list(leaves.values()), upstream)
-    return {"y": y.detach(), **dict(zip(leaves, grads, strict=True))}
+@pytest.fixture(autouse=True)
+def hidden_layer_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small ones have a kernel of their own: ``test_whole_mlp.py``."""
+    monkeypatch.setattr(whole, "serves", lambda x, up: False)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
@@ -48,16 +42,11 @@ def test_against_float64(kind: str, dtype: torch.dtype) -> None:
     exact = MLP(24, kind=kind, blocks=4, expansion=3).to(DEVICE, torch.float64)
     exact.load_state_dict(mlp.state_dict())
     ours = gradients(mlp, mlp._by_blocks, x)
-    plain = gradients(mlp, lambda x: mlp.down(_hidden(mlp, x)), x)
+    plain = gradients(mlp, layer_by_layer(mlp), x)
     for name, value in gradients(exact, exact, x.double()).items():
         error, allowed = relative_error(ours[name], value), relative_error(plain[name], value)
         limit = 1e-6 if dtype == torch.float32 else 1.5 * allowed
         assert error <= limit, f"{name}: {error:.2e}, layer by layer {allowed:.2e}"
-
-
-def _hidden(mlp: MLP, x: Tensor) -> Tensor:
-    hidden = torch.nn.functional.gelu(mlp.up(x))
-    return hidden if mlp.gate is None else hidden * mlp.gate(x)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -66,7 +55,7 @@ def test_strided_input_autocast_and_the_same_bits(kind: str) -> None:
     with torch.autocast(DEVICE, dtype=torch.bfloat16):
         first, second = (gradients(mlp, mlp._by_blocks, x) for _ in range(2))
     assert first["y"].dtype == torch.bfloat16 and first["up.weight"].dtype == torch.float32
-    for name, value in gradients(mlp, lambda x: mlp.down(_hidden(mlp, x)), x).items():
+    for name, value in gradients(mlp, layer_by_layer(mlp), x).items():
         assert torch.equal(first[name], second[name])
         assert relative_error(first[name], value) < 2e-2  # of bfloat16 products
 
@@ -86,7 +75,7 @@ def test_operators(kind: str, tokens: int) -> None:
 def test_one_token_leaves_the_bias_as_it_is(dtype: torch.dtype) -> None:
     mlp, x = MLP(8, blocks=2).to(DEVICE, dtype), torch.randn(1, 1, 8, device=DEVICE, dtype=dtype)
     before = mlp.down.bias.detach().clone()
-    assert relative_error(mlp._by_blocks(x), mlp.down(_hidden(mlp, x))) < 2e-2
+    assert relative_error(mlp._by_blocks(x), layer_by_layer(mlp)(x)) < 2e-2
     assert torch.equal(mlp.down.bias, before)
 
 
@@ -115,6 +104,13 @@ def test_no_gradients_for_what_has_none(monkeypatch: pytest.MonkeyPatch) -> None
     with Zeros():
         y.sum().backward()
     assert not made
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_checkpointing_changes_nothing(kind: str) -> None:
+    mlp, x = MLP(8, kind=kind, blocks=2).to(DEVICE), torch.randn(5, 8, device=DEVICE)
+    once, again = gradients(mlp, mlp._by_blocks, x), gradients(mlp, checkpointed(mlp._by_blocks), x)
+    assert all(torch.equal(once[name], again[name]) for name in once)
 
 
 def test_who_is_served() -> None:

@@ -304,11 +304,14 @@ def test_compiles_whole() -> None:
     assert all(torch.allclose(a, b, rtol=1e-5, atol=1e-6) for a, b in zip(ours, theirs, strict=True))
 
 
-def test_checkpointing_changes_nothing() -> None:
-    mixer, x = build(), torch.randn(2, 16, 2, device=DEVICE, requires_grad=True)
-    (plain,) = torch.autograd.grad(mixer(x).square().sum(), x)
+@pytest.mark.parametrize("options", [{}, {"residual_conv": True}], ids=str)
+def test_checkpointing_changes_nothing(options: dict[str, object]) -> None:
+    mixer, x = build(**options), torch.randn(2, 16, 2, device=DEVICE, requires_grad=True)
+    leaves = [x, *mixer.parameters()]
+    plain = torch.autograd.grad(mixer(x).square().sum(), leaves)
     y = torch.utils.checkpoint.checkpoint(mixer, x, use_reentrant=False)
-    assert torch.equal(torch.autograd.grad(y.square().sum(), x)[0], plain)
+    again = torch.autograd.grad(y.square().sum(), leaves)
+    assert all(torch.equal(a, b) for a, b in zip(again, plain, strict=True))
 
 
 def test_parameters_need_not_be_contiguous() -> None:

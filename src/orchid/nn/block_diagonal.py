@@ -117,8 +117,9 @@ class MLP(nn.Module):
         )
 
     def _by_blocks(self, x: Tensor) -> Tensor:
-        """Compute the same with the hidden layer stored block by block."""
+        """Compute the same in kernels: small blocks at once, others with the hidden layer stored block by block."""
         from orchid.ops.kernels.mlp.blocks import block_hidden, from_blocks
+        from orchid.ops.kernels.mlp.whole import serves, whole_mlp
 
         kind = x.device.type
         dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
@@ -127,8 +128,12 @@ class MLP(nn.Module):
             for layer in self._layers()
             if isinstance(layer, BlockDiagonalLinear) and layer.bias is not None
         ]
+        tokens = x.to(dtype).reshape(-1, self.d_model)
+        dropped = self.training and self.dropout.p > 0
+        if self.gate is None and not dropped and serves(tokens, layers[0][0]):
+            return whole_mlp(tokens, *layers[0], *layers[1]).reshape(x.shape)
         gate = (None, None) if self.gate is None else layers[1]
-        hidden = block_hidden(x.to(dtype).reshape(-1, self.d_model), *layers[0], *gate)
+        hidden = block_hidden(tokens, *layers[0], *gate)
         return from_blocks(self.dropout(hidden), *layers[-1]).reshape(x.shape)
 
     def _layers(self) -> list[nn.Module]:

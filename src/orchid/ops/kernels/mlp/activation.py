@@ -6,10 +6,7 @@ import triton
 import triton.language as tl
 
 from orchid.ops.kernels.launch import launched
-
-SQRT_HALF = tl.constexpr(0.7071067811865476)
-# The density of the normal distribution at 0.
-DENSITY = tl.constexpr(0.3989422804014327)
+from orchid.ops.kernels.mlp.normal import normal
 
 
 @triton.jit
@@ -36,7 +33,8 @@ def activation_kernel(
     """Write gelu(u + u_bias), times g + g_bias where GATED; all (blocks, size, width), biases (blocks, width)."""
     at, column, inside = _tile(size, width, ROWS, COLUMNS, tl.program_id(0) * ROWS)
     x = _values(u, u_bias, at, column, inside, width)
-    y = 0.5 * x * (1.0 + tl.erf(x * SQRT_HALF))
+    below, _ = normal(x)
+    y = x * below
     if GATED:
         y = y * _values(g, g_bias, at, column, inside, width)
     tl.store(out + at, y.to(out.dtype.element_ty), mask=inside)
@@ -55,8 +53,8 @@ def activation_grad_kernel(
         at, column, inside = _tile(size, width, ROWS, COLUMNS, (part * steps + step) * ROWS)
         x = _values(u, u_bias, at, column, inside, width)
         grad = tl.load(dy + at, mask=inside, other=0.0).to(tl.float32)
-        below = 0.5 * (1.0 + tl.erf(x * SQRT_HALF))
-        slope = below + x * (DENSITY * tl.exp(-0.5 * x * x))
+        below, density = normal(x)
+        slope = below + x * density
         if GATED:
             g_grad = grad * (x * below)
             grad = grad * _values(g, g_bias, at, column, inside, width)

@@ -108,8 +108,9 @@ def _keep_hidden(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor
 def _back_from_hidden(ctx: Any, dy: Tensor | None, *_: Tensor | None) -> tuple[Tensor | None, ...]:
     if dy is None:
         return (None,) * 5
-    dx, dup, dup_bias, dgate, dgate_bias = _hidden_backward(dy, *ctx.saved_tensors)
-    gated = ctx.saved_tensors[3] is not None
+    saved = ctx.saved_tensors  # once: under checkpointing asking again is an error
+    dx, dup, dup_bias, dgate, dgate_bias = _hidden_backward(dy, *saved)
+    gated = saved[3] is not None
     return dx, dup, dup_bias, dgate if gated else None, dgate_bias if gated else None
 
 

@@ -142,8 +142,9 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
 def _back(ctx: Any, dy: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, ...]:
     if dy is None:
         return (None,) * 8
-    du, dhidden, doutput, ddelta = _conv_backward(dy, *ctx.saved_tensors, *ctx.settings)
-    grads = (None, None, None) if ctx.saved_tensors[1] is None else (dhidden, doutput, ddelta)
+    saved = ctx.saved_tensors  # once: under checkpointing asking again is an error
+    du, dhidden, doutput, ddelta = _conv_backward(dy, *saved, *ctx.settings)
+    grads = (None, None, None) if saved[1] is None else (dhidden, doutput, ddelta)
     return dy, du, *grads, None, None, None
 
 
