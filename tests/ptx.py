@@ -56,6 +56,7 @@ FLOAT: dict[str, Callable[..., Array]] = {
     "div": np.divide,
     "sqrt": np.sqrt,
     "rcp": np.reciprocal,
+    "ex2": np.exp2,
 }
 WHOLE: dict[str, Callable[..., Array]] = {
     "add": np.add,

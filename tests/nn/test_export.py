@@ -50,7 +50,7 @@ def test_compile_fullgraph(options: dict[str, object]) -> None:
 
 @pytest.mark.parametrize("mixer", ["orchid", "orchid-2d"])
 def test_compile_fullgraph_under_autocast(mixer: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As training does it. Asking whether a device has autocast ends a graph in torch 2.11, which is made up for here."""
+    """As training does it. Asking whether a device has autocast ends a graph in torch 2.11: here by force."""
     available = torch.amp.is_autocast_available
 
     def breaking(kind: str) -> bool:

@@ -18,6 +18,7 @@ from triton.language import target_info
 from triton.runtime.jit import JITFunction
 
 from orchid import OrchidMixer
+from orchid.nn.block_diagonal import MLP
 from orchid.ops.kernels.four_step import path as four_step
 from orchid.ops.kernels.long import path as long
 
@@ -95,9 +96,14 @@ current_target.__triton_builtin__ = True  # type: ignore[attr-defined]
 
 
 if __name__ == "__main__":
-    settings, batch, dtype = CASES[sys.argv[1]]
     target_info.current_target = current_target
     JITFunction.run = compile_only
+    if sys.argv[1] == "small-mlp":  # an MLP of Orchid-ViT
+        mlp = MLP(128, blocks=4).bfloat16()
+        mlp._by_blocks(torch.randn(512, 128).bfloat16()).sum().backward()
+        print(" ".join(sorted(compiled)))
+        sys.exit()
+    settings, batch, dtype = CASES[sys.argv[1]]
     mixer = OrchidMixer(16, backend="triton", **settings).to(dtype)
     mixer._interpreted = True  # takes the kernels on a CPU
     x = torch.randn(batch, mixer.max_length, 16).to(dtype).requires_grad_()

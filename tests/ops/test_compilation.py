@@ -8,6 +8,7 @@ import pytest
 import torch
 from kernel_checks import DEVICE, build, without_interpreter
 
+from orchid.nn.block_diagonal import MLP
 from orchid.nn.mixer2d import OrchidMixer2d
 
 pytest.importorskip("triton", reason="needs Triton")
@@ -15,6 +16,7 @@ from orchid.ops.kernels import passes, totals
 from orchid.ops.kernels.four_step import path as four_step
 from orchid.ops.kernels.images import operator as images
 from orchid.ops.kernels.long import path as long
+from orchid.ops.kernels.mlp import whole
 from orchid.ops.kernels.operands import Operands
 from orchid.ops.kernels.static import network
 
@@ -38,6 +40,7 @@ from orchid.ops.kernels.static import network
         ("around-the-fft", 90, {"mix_kernel", "mix_grad_kernel", "streams_grad_kernel", "add_rows_kernel"}),
         ("dct", 90, {"signals_kernel", "mix_kernel", "mix_grad_kernel", "static_kernel", "static_grad_kernel"}),
         ("cross", 90, {"signals_kernel", "mix_kernel", "mix_grad_kernel"}),
+        ("small-mlp", 90, {"whole_mlp_kernel", "whole_mlp_grad_kernel"}),
     ],
 )
 def test_every_launch_of_a_layer_compiles(case: str, generation: int, kernels: set[str], tmp_path: Path) -> None:
@@ -135,6 +138,24 @@ def test_compiled_kernels_without_half_precision(
         ).square().sum().backward()
     for error, written in compared(module, name, outputs, file, tmp_path):
         assert error < 1e-6 and (written == 1 or outputs == ["shares"])
+
+
+@pytest.mark.skipif(DEVICE != "cpu", reason="for machines without a GPU")
+@pytest.mark.parametrize(
+    ("name", "outputs"), [("whole_mlp_kernel", ["y"]), ("whole_mlp_grad_kernel", ["dx", "matrices", "sums"])]
+)
+def test_compiled_kernels_of_small_mlps(
+    name: str, outputs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "launch.pt"
+    monkeypatch.setattr(whole, name, Recorded(getattr(whole, name), file))
+    mlp, x = MLP(40, blocks=2, expansion=4).half(), torch.randn(70, 40).half().requires_grad_()
+    mlp._by_blocks(x).backward(torch.randn(70, 40).half())
+    launch = torch.load(file, weights_only=True)
+    launch["named"]["num_stages"] = 1  # ``ptx.py`` does not know asynchronous copies
+    torch.save(launch, file)
+    for error, written in compared(whole, name, outputs, file, tmp_path):
+        assert error < 1e-3 and written == 1  # a float16 rounded the other way, here and there
 
 
 def compared(module: ModuleType, name: str, outputs: list[str], file: Path, folder: Path) -> list[list[float]]:

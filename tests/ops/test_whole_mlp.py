@@ -106,7 +106,12 @@ class TestOthers:
 
     @pytest.mark.parametrize(
         "mlp",
-        [MLP(32, blocks=2, kind="gated"), MLP(32, blocks=2, dropout=0.5), MLP(66, blocks=2), MLP(32, blocks=2, expansion=9)],
+        [
+            MLP(32, blocks=2, kind="gated"),
+            MLP(32, blocks=2, dropout=0.5),
+            MLP(66, blocks=2),
+            MLP(32, blocks=2, expansion=9),
+        ],
         ids=["gated", "dropout", "wide", "wide hidden layer"],
     )
     def test_not_served(self, mlp: MLP) -> None:
