@@ -27,7 +27,9 @@ ROWS: dict[str, tuple[dict[str, Any], float | None]] = {
     "s-cc-p2": ({"patch_size": 2, "options": {"conditioning": "cross"}}, 0.923),
     "m-p2": ({"patch_size": 2, "d_model": MEDIUM}, 0.9333),
     "m-p1": ({"patch_size": 1, "d_model": MEDIUM}, 0.930),
+    "m-p4": ({"d_model": MEDIUM}, None),  # beside its two-dimensional form
     "2d-s-p4": ({"mixer": "orchid-2d"}, None),
+    "2d-m-p4": ({"mixer": "orchid-2d", "d_model": MEDIUM}, None),
     "2d-s-p2": ({"mixer": "orchid-2d", "patch_size": 2}, None),
     "2d-m-p2": ({"mixer": "orchid-2d", "patch_size": 2, "d_model": MEDIUM}, None),
     "vit-p4": ({"mixer": "attention", "blocks": 1}, 0.786),

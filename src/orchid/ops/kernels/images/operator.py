@@ -29,6 +29,8 @@ from orchid.ops.transforms import dft2, inverse_dft2
 ELEMENTS = 3 * 2**23
 # Pixels and bins a program takes at a time, in the forward and in the backward pass.
 BLOCK, GRAD_BLOCK = 256, 128
+# Bins a warp takes at a time in the backward pass, of images that have too many for samples to share a program.
+WARP_BLOCK = 32
 # Programs wanted in a launch that sums over pixels.
 PROGRAMS = 4096
 
@@ -193,14 +195,18 @@ def _spectral_gradients(given: _Images, first: int, last: int, dy: Tensor) -> tu
     that of h0_f, (groups, channels, H, F, 2); that of the spectral taps, (channels, K²).
     """
     spectra, channels, taps = _spectra(given, first, last, dy), last - first, given.taps
-    blocks = cdiv(given.height * given.columns, GRAD_BLOCK)
+    bins = given.height * given.columns
+    samples = max(1, GRAD_BLOCK // bins)  # whole samples, or a few bins of one: as few idle lanes as there can be
+    size = GRAD_BLOCK if samples > 1 else WARP_BLOCK
+    blocks = cdiv(samples * bins, size)
     groups = groups_of(given.batch, channels * blocks)
-    out, dstatic = torch.empty_like(spectra), spectra.new_empty((groups, *spectra.shape[1:2], *spectra.shape[3:]))
+    out, shape = torch.empty_like(spectra), (groups * samples, *spectra.shape[1:2], *spectra.shape[3:])
+    dstatic = spectra.new_empty(shape)
     partial = spectra.new_empty((groups * blocks, channels, taps * taps))
     image_mix_grad_kernel[(blocks, channels, groups)](
         spectra, given.static, given.spectral, out, dstatic, partial,
         first, given.batch, given.height, given.columns, given.width, given.batch // groups,
-        SIDES=given.sides, K=taps, BLOCK=GRAD_BLOCK,
+        SIDES=given.sides, K=taps, SAMPLES=samples, BLOCK=size, num_warps=cdiv(size, 32),
     )  # fmt: skip
     return out, dstatic, partial.sum(dim=0) if given.sides else partial[0]
 

@@ -121,24 +121,30 @@ def _kernel_grads(a, e, k, k2, width, inside):
 @triton.jit(do_not_specialize=["first", "batch", "group"])
 def image_mix_grad_kernel(
     spectra, static, spectral, out, dstatic, partial, first, batch, height, columns, width, group,
-    SIDES: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr,
+    SIDES: tl.constexpr, K: tl.constexpr, SAMPLES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Write the spectra of da, of the conditioning images' gradients and of c, (2 + SIDES, channels, B, H, F, 2).
 
     spectra (2 + SIDES, ...): those of a, the conditioning images, dc. What a program's ``group`` samples give to the
-    gradients of h0_f and of the taps: dstatic (groups, channels, H, F, 2), partial (groups, blocks, channels, K²).
+    gradients of h0_f and of the taps: dstatic (groups, SAMPLES, channels, H, F, 2), partial (groups, blocks, channels,
+    K²). A block has bins of one sample, or all bins of SAMPLES samples, one after the other.
     """
     block, own, part = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.program_id(2)
-    channels, bins = tl.num_programs(1), height * columns
+    channels, bins, last = tl.num_programs(1), height * columns, tl.minimum(batch, (part + 1) * group)
     k = block * BLOCK + tl.arange(0, BLOCK)
-    inside, k1, k2 = k < bins, k // columns, k % columns
+    sample, fits = k // bins, k < SAMPLES * bins
+    k = k % bins
+    k1, k2 = k // columns, k % columns
     field = 2 * channels * batch.to(tl.int64) * bins
     d, w = first + own, tl.where((2 * k2) % width == 0, 1.0, 2.0)
     taps = _spectral_taps(spectral, d, SIDES, K)
     dh0, dh0_im, sums = tl.zeros((BLOCK,), tl.float32), tl.zeros((BLOCK,), tl.float32), zeros(K * K, BLOCK)
-    for b in range(part * group, tl.minimum(batch, (part + 1) * group)):
+    for b in range(part * group, last, SAMPLES):
+        inside = fits & (b + sample < last)
         place = 2 * (own * batch + b) * bins
         row, target = spectra + place, out + place
+        if SAMPLES > 1:
+            row, target = row + (2 * bins * sample)[:, None], target + (2 * bins * sample)[:, None]
         e = row + (1 + SIDES) * field
         h, h_im, res, ims = _kernel_bins(
             row, field, static + 2 * d * bins, taps, k1, k2, height, columns, width, inside, SIDES, K
@@ -169,7 +175,8 @@ def image_mix_grad_kernel(
                 q_re, q_im = load_complex(row + 2 * field, k, inside)
                 _put_complex(target + field, k, q_re * dx + q_im * dx_im, q_im * dx - q_re * dx_im, inside)
                 _put_complex(target + 2 * field, k, re * dx - im * dx_im, re * dx_im + im * dx, inside)
-    _put_complex(dstatic + 2 * (part * channels + own) * bins, k, dh0, dh0_im, inside)
+    place = ((part * SAMPLES + sample) * channels + own) * bins if SAMPLES > 1 else (part * channels + own) * bins
+    _put_complex(dstatic, place + k, dh0, dh0_im, fits)
     if SIDES:
         place = partial + ((part * tl.num_programs(0) + block) * channels + own) * (K * K)
         for j in tl.static_range(K * K):
