@@ -19,6 +19,7 @@ from triton.runtime.jit import JITFunction
 
 from orchid import OrchidMixer
 from orchid.nn.block_diagonal import MLP
+from orchid.nn.norm import LayerNorm
 from orchid.ops.kernels.four_step import path as four_step
 from orchid.ops.kernels.long import path as long
 
@@ -98,9 +99,9 @@ current_target.__triton_builtin__ = True  # type: ignore[attr-defined]
 if __name__ == "__main__":
     target_info.current_target = current_target
     JITFunction.run = compile_only
-    if sys.argv[1] == "small-mlp":  # an MLP of Orchid-ViT
-        mlp = MLP(128, blocks=4).bfloat16()
-        mlp._by_blocks(torch.randn(512, 128).bfloat16()).sum().backward()
+    if sys.argv[1] == "norm-and-small-mlp":  # of Orchid-ViT
+        norm, mlp = LayerNorm(128).bfloat16(), MLP(128, blocks=4).bfloat16()
+        mlp._by_blocks(norm._by_kernels(torch.randn(512, 128).bfloat16())).sum().backward()
         print(" ".join(sorted(compiled)))
         sys.exit()
     settings, batch, dtype = CASES[sys.argv[1]]

@@ -10,6 +10,7 @@ from kernel_checks import DEVICE, build, without_interpreter
 
 from orchid.nn.block_diagonal import MLP
 from orchid.nn.mixer2d import OrchidMixer2d
+from orchid.nn.norm import LayerNorm
 
 pytest.importorskip("triton", reason="needs Triton")
 from orchid.ops.kernels import passes, totals
@@ -17,6 +18,7 @@ from orchid.ops.kernels.four_step import path as four_step
 from orchid.ops.kernels.images import operator as images
 from orchid.ops.kernels.long import path as long
 from orchid.ops.kernels.mlp import whole
+from orchid.ops.kernels.norm import operator as norm
 from orchid.ops.kernels.operands import Operands
 from orchid.ops.kernels.static import network
 
@@ -40,7 +42,11 @@ from orchid.ops.kernels.static import network
         ("around-the-fft", 90, {"mix_kernel", "mix_grad_kernel", "streams_grad_kernel", "add_rows_kernel"}),
         ("dct", 90, {"signals_kernel", "mix_kernel", "mix_grad_kernel", "static_kernel", "static_grad_kernel"}),
         ("cross", 90, {"signals_kernel", "mix_kernel", "mix_grad_kernel"}),
-        ("small-mlp", 90, {"whole_mlp_kernel", "whole_mlp_grad_kernel"}),
+        (
+            "norm-and-small-mlp",
+            90,
+            {"norm_kernel", "norm_grad_kernel", "whole_mlp_kernel", "whole_mlp_grad_kernel", "added_up_kernel"},
+        ),
     ],
 )
 def test_every_launch_of_a_layer_compiles(case: str, generation: int, kernels: set[str], tmp_path: Path) -> None:
@@ -121,6 +127,8 @@ class Found(Exception):
         (images, "image_mix_grad_kernel", ["out", "dstatic", "partial"]),
         (images, "image_streams_grad_kernel", ["dp", "partial"]),
         (totals, "layer_totals_kernel", ["doffset", "dweight", "dbias", "dspatial", "dspectral"]),
+        (norm, "norm_kernel", ["y", "moments"]),
+        (norm, "norm_grad_kernel", ["dx", "sums"]),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -132,6 +140,8 @@ def test_compiled_kernels_without_half_precision(
     monkeypatch.setattr(module, name, Recorded(getattr(module, name), file))
     if module is totals:
         build(2, 30)(torch.randn(2, 30, 2)).sum().backward()
+    elif module is norm:
+        LayerNorm(100)._by_kernels(torch.randn(70, 100, requires_grad=True)).exp().sum().backward()
     else:
         OrchidMixer2d(2, 4, 6, conditioning="cross", filter_width=20, backend="triton")(
             torch.randn(3, 4, 6, 2)

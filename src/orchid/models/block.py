@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from orchid.mixers.registry import create_mixer
 from orchid.nn.block_diagonal import MLP
+from orchid.nn.norm import LayerNorm
 from orchid.ops.checks import check_at_least, check_dtype, check_fraction, check_mask, check_sequence
 
 
@@ -62,19 +63,17 @@ class OrchidBlock(nn.Module):
     ) -> None:
         super().__init__()
         self.d_model, self.max_length = check_at_least("d_model", d_model, 1), max_length
-        self.mixer_norm = nn.LayerNorm(d_model)
-        self.mixer: nn.Module
         if isinstance(mixer, str):
-            self.mixer = create_mixer(mixer, d_model, max_length, **(mixer_options or {}))
+            mixer = create_mixer(mixer, d_model, max_length, **(mixer_options or {}))
         elif not isinstance(mixer, nn.Module):
             raise ValueError(f"mixer={mixer!r} must be a name from list_mixers() or a module")
         elif mixer_options:
             raise ValueError("mixer_options are for a mixer that is named; this one is built already")
-        else:
-            self.mixer = mixer
-        self.mlp_norm = nn.LayerNorm(d_model)
-        # a mixer that is told to stay without kernels has the MLP do the same
-        backend = "torch" if getattr(self.mixer, "backend", None) == "torch" else "auto"
+        # a mixer that is told to stay without kernels has the rest do the same
+        backend = "torch" if getattr(mixer, "backend", None) == "torch" else "auto"
+        self.mixer_norm = LayerNorm(d_model, backend=backend)
+        self.mixer: nn.Module = mixer
+        self.mlp_norm = LayerNorm(d_model, backend=backend)
         self.mlp = MLP(d_model, kind=mlp, blocks=blocks, expansion=expansion, dropout=dropout, backend=backend)
         self.dropout, self.drop_path = nn.Dropout(check_fraction("dropout", dropout)), DropPath(drop_path)
 
