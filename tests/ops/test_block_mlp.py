@@ -31,7 +31,7 @@ def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def hidden_layer_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small ones have a kernel of their own: ``test_whole_mlp.py``."""
-    monkeypatch.setattr(whole, "serves", lambda x, up: False)
+    monkeypatch.setattr(whole, "serves", lambda *given: False)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
@@ -69,6 +69,16 @@ def test_operators(kind: str, tokens: int) -> None:
     torch.library.opcheck(block_mlp._hidden.op, arguments)
     hidden = torch.randn(2, tokens, 16, device=DEVICE, requires_grad=True)
     torch.library.opcheck(block_mlp._from_blocks.op, (hidden, mlp.down.weight, mlp.down.bias))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_strided_biases(kind: str) -> None:
+    mlp, x = MLP(8, kind=kind, blocks=2).to(DEVICE), torch.randn(5, 8, device=DEVICE)
+    expected = gradients(mlp, mlp._by_blocks, x)
+    for layer in mlp._layers():
+        layer.bias = torch.nn.Parameter(torch.stack((layer.bias.detach(), torch.zeros_like(layer.bias)), 1)[:, 0])
+        assert layer.bias.stride() == (2,)
+    assert all(torch.equal(value, expected[name]) for name, value in gradients(mlp, mlp._by_blocks, x).items())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)

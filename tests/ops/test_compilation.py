@@ -47,6 +47,7 @@ from orchid.ops.kernels.static import network
             90,
             {"norm_kernel", "norm_grad_kernel", "whole_mlp_kernel", "whole_mlp_grad_kernel", "added_up_kernel"},
         ),
+        ("norm-and-small-mlp", 80, {"norm_kernel", "norm_grad_kernel", "whole_mlp_kernel", "whole_mlp_grad_kernel"}),
     ],
 )
 def test_every_launch_of_a_layer_compiles(case: str, generation: int, kernels: set[str], tmp_path: Path) -> None:

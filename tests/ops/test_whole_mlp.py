@@ -8,7 +8,7 @@ from helpers import relative_error
 from kernel_checks import DEVICE
 from mlp_checks import checkpointed, gradients, layer_by_layer
 
-from orchid.nn.block_diagonal import MLP
+from orchid.nn.block_diagonal import MLP, BlockDiagonalLinear
 
 pytest.importorskip("triton", reason="needs Triton")
 from orchid.ops.kernels.mlp import whole
@@ -63,6 +63,19 @@ def test_what_is_not_finite_stays_in_its_token_and_block() -> None:
     expected = torch.zeros_like(y, dtype=torch.bool)
     expected[3, :16] = True
     assert torch.equal(y.isnan(), expected) and torch.equal(y[~expected], clean[~expected])
+    x.requires_grad_()
+    (dx,) = torch.autograd.grad(mlp._by_blocks(x).float().sum(), x)
+    assert torch.equal(dx.isnan(), expected)
+
+
+def test_strided_biases() -> None:
+    mlp = MLP(32, blocks=2).to(DEVICE, torch.bfloat16)
+    x = torch.randn(5, 32, device=DEVICE).bfloat16()
+    expected = gradients(mlp, mlp._by_blocks, x)
+    for layer in (mlp.up, mlp.down):
+        layer.bias = torch.nn.Parameter(torch.stack((layer.bias.detach(), torch.zeros_like(layer.bias)), 1)[:, 0])
+        assert layer.bias.stride() == (2,)
+    assert all(torch.equal(value, expected[name]) for name, value in gradients(mlp, mlp._by_blocks, x).items())
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's: squares overflow, and belong to zeros
@@ -119,3 +132,21 @@ class TestOthers:
         mlp.to(DEVICE)._by_blocks(x)
         mlp.bfloat16()._by_blocks(x.bfloat16())
         mlp.float()
+
+    def test_dropout_that_acts_is_replaced_or_watched(self) -> None:
+        x, seen = torch.randn(3, 32, device=DEVICE).bfloat16(), []
+        mlp = MLP(32, blocks=2, dropout=0.5).to(DEVICE, torch.bfloat16).eval()
+        mlp.dropout.train()  # as Monte Carlo dropout has it
+        assert not torch.equal(mlp._by_blocks(x), mlp._by_blocks(x))
+        mlp.dropout = torch.nn.Identity().train()
+        mlp.train()._by_blocks(x)
+        mlp.dropout = torch.nn.Dropout(0.0)
+        mlp.dropout.register_forward_hook(lambda module, given, hidden: seen.append(hidden.shape))
+        mlp._by_blocks(x)
+        assert seen == [(2, 3, 64)]
+
+    def test_blocks_that_do_not_match(self) -> None:
+        mlp = MLP(32, blocks=2).to(DEVICE, torch.bfloat16)
+        mlp.down = BlockDiagonalLinear(128, 32, blocks=4).to(DEVICE, torch.bfloat16)
+        with pytest.raises(RuntimeError):
+            mlp._by_blocks(torch.randn(3, 32, device=DEVICE).bfloat16())

@@ -129,12 +129,16 @@ class MLP(nn.Module):
             if isinstance(layer, BlockDiagonalLinear) and layer.bias is not None
         ]
         tokens = x.to(dtype).reshape(-1, self.d_model)
-        dropped = self.training and self.dropout.p > 0
-        if self.gate is None and not dropped and serves(tokens, layers[0][0]):
+        if self.gate is None and self._dropout_is_idle() and serves(tokens, layers[0][0], layers[1][0]):
             return whole_mlp(tokens, *layers[0], *layers[1]).reshape(x.shape)
         gate = (None, None) if self.gate is None else layers[1]
         hidden = block_hidden(tokens, *layers[0], *gate)
         return from_blocks(self.dropout(hidden), *layers[-1]).reshape(x.shape)
+
+    def _dropout_is_idle(self) -> bool:
+        """Return whether nothing happens to the hidden layer: it is dropped by no share, replaced or watched."""
+        dropout = self.dropout
+        return type(dropout) is nn.Dropout and not (dropout.training and dropout.p > 0) and not hooked(dropout)
 
     def _layers(self) -> list[nn.Module]:
         return [layer for layer in (self.up, self.gate, self.down) if layer is not None]

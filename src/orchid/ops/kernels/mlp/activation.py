@@ -33,7 +33,7 @@ def activation_kernel(
     """Write gelu(u + u_bias), times g + g_bias where GATED; all (blocks, size, width), biases (blocks, width)."""
     at, column, inside = _tile(size, width, ROWS, COLUMNS, tl.program_id(0) * ROWS)
     x = _values(u, u_bias, at, column, inside, width)
-    below, _ = normal(x)
+    below, _ = normal(x, u.dtype.element_ty == tl.float32)
     y = x * below
     if GATED:
         y = y * _values(g, g_bias, at, column, inside, width)
@@ -53,7 +53,7 @@ def activation_grad_kernel(
         at, column, inside = _tile(size, width, ROWS, COLUMNS, (part * steps + step) * ROWS)
         x = _values(u, u_bias, at, column, inside, width)
         grad = tl.load(dy + at, mask=inside, other=0.0).to(tl.float32)
-        below, density = normal(x)
+        below, density = normal(x, u.dtype.element_ty == tl.float32)
         slope = below + x * density
         if GATED:
             g_grad = grad * (x * below)

@@ -33,7 +33,8 @@ def block_hidden(x: Tensor, up: Tensor, up_bias: Tensor, gate: Tensor | None, ga
     Returns:
         (blocks, T, H / blocks).
     """
-    return _hidden(x.contiguous(), up, up_bias, gate, gate_bias)[0]
+    gate_bias = None if gate_bias is None else gate_bias.contiguous()
+    return _hidden(x.contiguous(), up, up_bias.contiguous(), gate, gate_bias)[0]
 
 
 def from_blocks(hidden: Tensor, down: Tensor, bias: Tensor) -> Tensor:

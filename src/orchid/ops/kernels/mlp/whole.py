@@ -19,16 +19,26 @@ from orchid.ops.kernels.totals import added_up
 WIDEST, WIDEST_HIDDEN = 32, 128
 # A product's operands have at least so many rows and columns, a warp group's so many rows.
 LEAST, CHUNK = 16, 64
-# Tokens of a tile, forward and backward. Registers of a thread backward: three programs on a multiprocessor.
-FORWARD_ROWS, BACKWARD_ROWS, REGISTERS = 64, 32, 168
-# Programs wanted in a launch, of the backward pass each with sums of its own, and tiles that are worth one.
-FORWARD_PROGRAMS, BACKWARD_PROGRAMS, TILES = 1056, 528, 4
+# Tokens of a tile, forward and backward.
+FORWARD_ROWS, BACKWARD_ROWS = 64, 32
+# Registers of a thread backward where warp groups take products (Hopper): three programs on a multiprocessor.
+REGISTERS, WARP_GROUPS = 168, (9, 0)
+# Programs wanted in a launch, of the backward pass each with sums of its own, and tiles that are worth those.
+FORWARD_PROGRAMS, BACKWARD_PROGRAMS, TILES = 1056, 396, 4
+# The first generation whose tensor cores these products take.
+TENSOR_CORES = (8, 0)
 
 
-def serves(x: Tensor, up: Tensor) -> bool:
-    """Return whether an MLP of tokens x (T, D) with blocks up (blocks, H / blocks, D / blocks) is served."""
-    hidden, width = up.shape[1:]
-    return x.dtype in (torch.bfloat16, torch.float16) and width <= WIDEST and hidden <= WIDEST_HIDDEN
+def serves(x: Tensor, up: Tensor, down: Tensor) -> bool:
+    """Return whether an MLP of tokens x (T, D) is served; its blocks are as ``whole_mlp`` has them."""
+    blocks, hidden, width = up.shape
+    small = width <= WIDEST and hidden <= WIDEST_HIDDEN and down.shape == (blocks, width, hidden)
+    if not small or x.dtype not in (torch.bfloat16, torch.float16):
+        return False
+    # A compiler does not trace the question; on older GPUs a compiled MLP is right, and slow.
+    if not x.is_cuda or torch.compiler.is_compiling():
+        return True
+    return torch.version.hip is None and torch.cuda.get_device_capability(x.device) >= TENSOR_CORES
 
 
 def whole_mlp(x: Tensor, up: Tensor, up_bias: Tensor, down: Tensor, bias: Tensor) -> Tensor:
@@ -44,13 +54,13 @@ def whole_mlp(x: Tensor, up: Tensor, up_bias: Tensor, down: Tensor, bias: Tensor
     Returns:
         (T, D).
     """
-    return _whole(x.contiguous(), up.contiguous(), up_bias, down.contiguous(), bias)
+    return _whole(*(t.contiguous() for t in (x, up, up_bias, down, bias)))
 
 
 @operator("whole_mlp")
 def _whole(x: Tensor, up: Tensor, up_bias: Tensor, down: Tensor, bias: Tensor) -> Tensor:
     y, (blocks, hidden, width) = torch.empty_like(x), up.shape
-    steps, parts = _steps(x.shape[0], blocks, FORWARD_ROWS, FORWARD_PROGRAMS)
+    steps, parts = _steps(x.shape[0], blocks, FORWARD_ROWS, FORWARD_PROGRAMS, 1)
     with on_device_of(x):
         whole_mlp_kernel[(parts, blocks)](
             x, up, up_bias, down, bias, y, x.shape[0], width, hidden, steps,
@@ -70,13 +80,14 @@ def _whole_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of x, of U and W together, (2, blocks * H * D), and of b and c, (H + D,)."""
     dx, (blocks, hidden, width) = torch.empty_like(x), up.shape
-    steps, parts = _steps(x.shape[0], blocks, BACKWARD_ROWS, BACKWARD_PROGRAMS)
+    steps, parts = _steps(x.shape[0], blocks, BACKWARD_ROWS, BACKWARD_PROGRAMS, TILES)
+    capped = x.is_cuda and torch.cuda.get_device_capability(x.device) == WARP_GROUPS
     matrices = x.new_empty((parts, 2, up.numel()), dtype=torch.float32)
     sums = x.new_empty((parts, blocks * (hidden + width)), dtype=torch.float32)
     with on_device_of(x):
         whole_mlp_grad_kernel[(parts, blocks)](
             dy.contiguous(), x, up, up_bias, down, dx, matrices, sums, x.shape[0], width, hidden, steps,
-            ROWS=BACKWARD_ROWS, maxnreg=REGISTERS, **_sizes(hidden, width),
+            ROWS=BACKWARD_ROWS, **_sizes(hidden, width), **({"maxnreg": REGISTERS} if capped else {}),
         )  # fmt: skip
         dmatrices, dbiases = up.new_empty(matrices.shape[1:]), up_bias.new_empty(sums.shape[1:])
         return dx, added_up(matrices, dmatrices), added_up(sums, dbiases)
@@ -109,8 +120,8 @@ def _sizes(hidden: int, width: int) -> dict[str, int]:
     return {"WIDTH": max(LEAST, power_of_two(width)), "HIDDEN": hidden, "CHUNK": min(CHUNK, hidden)}
 
 
-def _steps(size: int, blocks: int, rows: int, programs: int) -> tuple[int, int]:
-    """Return how many tiles of tokens a program goes through, and into how many parts they fall."""
+def _steps(size: int, blocks: int, rows: int, programs: int, least: int) -> tuple[int, int]:
+    """Return how many tiles of tokens a program goes through, at least, and into how many parts they fall."""
     tiles = max(1, cdiv(size, rows))
-    steps = min(tiles, max(TILES, cdiv(tiles * blocks, programs)))
+    steps = min(tiles, max(least, cdiv(tiles * blocks, programs)))
     return steps, cdiv(tiles, steps)

@@ -58,7 +58,7 @@ def whole_mlp_kernel(
         out = tl.zeros((ROWS, WIDTH), tl.float32)
         for c in tl.static_range(HIDDEN // CHUNK):
             u = tl.dot(tile, tl.trans(ups[c])) + biases[c][None, :]
-            below, _ = normal(u)
+            below, _ = normal(u, False)
             out = tl.dot((u * below).to(tile.dtype), tl.trans(downs[c]), out)
         _put_tokens(y, out + constant[None, :], t, channel, size, width, across)
 
@@ -96,7 +96,7 @@ def whole_mlp_grad_kernel(
         more_ups, more_downs, more_biases = (), (), ()
         for c in tl.static_range(HIDDEN // CHUNK):
             u = tl.dot(ups[c], tl.trans(tile)) + biases[c][:, None]
-            below, density = normal(u)
+            below, density = normal(u, False)
             du = tl.dot(tl.trans(downs[c]), tl.trans(grad)) * (below + u * density)
             more_downs = more_downs + (tl.dot((u * below).to(tile.dtype), grad, ddowns[c]),)
             more_biases = more_biases + (dbiases[c] + tl.sum(du, axis=1),)
