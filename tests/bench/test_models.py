@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from orchid.bench.models import list_cases
 from orchid.cli import app
-from orchid.report.document import load_results
+from orchid.report.results import load_results
 from orchid.report.runtime import models_table
 
 pytest.importorskip("transformers", reason="needs transformers")

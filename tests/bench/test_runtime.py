@@ -11,7 +11,8 @@ from rich.console import Console
 from orchid.bench.entries import Entry, FusedAttention, list_entries
 from orchid.bench.runtime import Wrong, best_attention, check_entry, run_benchmark
 from orchid.mixers.registry import create_mixer, list_mixers
-from orchid.report.runtime import before_of, mixer_table, runtime_table, skipped_list, torch_table
+from orchid.report.readme import KERNELS, speed_sentence
+from orchid.report.runtime import before_of, mixer_table, runtime_table, runtime_title, skipped_list, torch_table
 from orchid.report.runtime_figure import PAPER, PAPER_LENGTHS, draw_runtime, drawn_of
 
 CPU = torch.device("cpu")
@@ -121,7 +122,24 @@ class TestReport:
         assert best_attention(self.rows, {**self.rows[2], "length": 4096}, "forward_ms") is None
         table = runtime_table({"rows": self.rows, "hardware": {"gpu": "a GPU"}})
         line = table.splitlines()[-1]
-        assert line == "| 1 x 2,048 | orchid (triton, bfloat16) | 0.250 | 1.000 | 4.0x | 0.750 | 3.000 | 4.0x | 10 |"
+        times = "0.250 | 1.000 | 4.0x | 0.750 | 3.000 | 4.0x | 10 | 10"
+        assert line == f"| 1 x 2,048 | orchid (triton, bfloat16) | {times} |"
+        alone = runtime_table({"rows": self.rows, "hardware": {"gpu": "a GPU"}, "remarks": ["A remark."]}, KERNELS)
+        assert f"| 1 x 2,048 | {times} |\n\nA remark." in alone
+        none = runtime_table({"rows": self.rows, "hardware": {"gpu": "a GPU"}}, KERNELS, [(1, 4096)])
+        assert none.splitlines()[-1].startswith("| --- ")
+
+    def test_a_sentence_of_the_longest_and_the_least(self) -> None:
+        short = [row("attention", "flash", 1.0, length=64), row("orchid", "triton", 2.0, length=64, batch=1)]
+        sentence = speed_sentence({"rows": [*self.rows, *short], "hardware": {"gpu": "a GPU"}})
+        assert "At 2,048 tokens" in sentence and "**1/4 of the time**" in sentence
+        assert "1 x 64, forward: 0.5 times as fast" in sentence
+        assert speed_sentence({"rows": [row("orchid", "triton", 1.0)], "hardware": {"gpu": "a GPU"}}) == ""
+
+    def test_titles_tell_benchmarks_apart(self) -> None:
+        peer = row("mamba-2", "mamba_ssm", 1.0)
+        assert runtime_title({"rows": self.rows, "hardware": {"gpu": "G"}}) == "Runtime of a layer on G"
+        assert runtime_title({"rows": [*self.rows, peer], "hardware": {"gpu": "G"}}).endswith("on G, beside mamba-2")
 
     def test_the_mixer_alone_is_beside_the_torch_backend(self) -> None:
         alone = [row("orchid", backend, ms, timed="mixer") for backend, ms in (("torch", 8.0), ("triton", 0.5))]

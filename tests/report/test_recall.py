@@ -7,7 +7,7 @@ import pytest
 
 from orchid.files import write_json
 from orchid.recipes import get_recipe
-from orchid.report.document import load_results, write_report
+from orchid.report.document import write_report
 from orchid.report.recall import (
     ablation_table,
     ablation_verdicts,
@@ -17,6 +17,7 @@ from orchid.report.recall import (
     tuning_table,
     vocabulary_table,
 )
+from orchid.report.results import load_results
 from orchid.report.runtime import training_table
 
 

@@ -38,7 +38,7 @@ def test_runs_of_another_model_are_told_apart() -> None:
     rows = [line for line in image_table([before], "cifar10").splitlines() if f"`{name}`" in line]
     assert len(rows) == 2
     assert rows[0].startswith(f"| `{name}` |") and "not run" in rows[0]
-    assert rows[1].startswith(f"| `{name}` with no options |") and "| 90.0 |" in rows[1]
+    assert rows[1].startswith(f"| `{name}` with default options |") and "| 90.0 |" in rows[1]
 
 
 def test_top_5_beside_top_1() -> None:

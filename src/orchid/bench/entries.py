@@ -18,6 +18,10 @@ from orchid.ops.checks import did_you_mean
 # Orchid is compared with float64 at the very length it is timed, others no further than this: attention's float64 form
 # is quadratic.
 CHECKED_LENGTH = 2048
+WITHOUT_CONVOLUTION = (
+    "mamba-2 is timed without the package `causal-conv1d`, whose place the library's convolution takes; with it, it is "
+    "faster."
+)
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,7 @@ class Entry:
         build: (d_model, max_length) -> a module (B, L, D) -> (B, L, D).
         checkable: whether a float64 copy of the module says what is right.
         longest: the longest sequence it is timed at unless asked: attention would take minutes.
+        remark: what its readers should know, if anything.
     """
 
     mixer: str
@@ -39,6 +44,7 @@ class Entry:
     build: Callable[[int, int], nn.Module]
     checkable: bool = True
     longest: int = 2**17
+    remark: str = ""
 
     @property
     def expected(self) -> type[Exception]:
@@ -122,6 +128,7 @@ def _peers() -> list[Entry]:
     """Return layers of other packages, where they are installed; they have no float64 form to be checked against."""
     # Mamba-2's path that saves memory needs a second package, for its short convolution.
     whole = importlib.util.find_spec("causal_conv1d") is not None
+    remarks = {} if whole else {"mamba-2": WITHOUT_CONVOLUTION}
     found = []
     for name, module, symbol, width, settings in (
         ("gated-linear-attention", "fla.layers", "GatedLinearAttention", "hidden_size", {}),
@@ -142,5 +149,5 @@ def _peers() -> list[Entry]:
         ) -> nn.Module:
             return FirstOutput(layer(**{width: d_model}, **settings))
 
-        found.append(Entry(name, package, torch.bfloat16, build, checkable=False))
+        found.append(Entry(name, package, torch.bfloat16, build, checkable=False, remark=remarks.get(name, "")))
     return found

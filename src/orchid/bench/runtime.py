@@ -75,6 +75,7 @@ def run_benchmark(
     entries = list_entries(device, mixers)
     rows: list[dict[str, Any]] = []
     skipped: list[dict[str, Any]] = []
+    remarks = [entry.remark for entry in entries if entry.remark]
     for size, length in cases:
         for entry in (entry for entry in entries if lengths is not None or length <= entry.longest):
             case = {"batch": size, "length": length, "d_model": width}
@@ -91,7 +92,7 @@ def run_benchmark(
             if device.type == "cuda":
                 torch.cuda.empty_cache()
         if json_file is not None:  # what has been timed is kept, whatever happens to the rest
-            _keep(json_file, rows, skipped, device)
+            _keep(json_file, rows, skipped, remarks, device)
     console.print(_table(rows))
     for case in skipped:
         console.print(
@@ -100,7 +101,7 @@ def run_benchmark(
         )
     if json_file is not None:
         console.print(f"wrote {json_file}")
-    return _report(rows, skipped, device)
+    return _report(rows, skipped, remarks, device)
 
 
 def _line(row: dict[str, Any]) -> str:
@@ -109,14 +110,18 @@ def _line(row: dict[str, Any]) -> str:
     return f"{what}: {row['forward_ms']:.3f} ms forward, {row['forward_backward_ms']:.3f} with backward"
 
 
-def _report(rows: list[dict[str, Any]], skipped: list[dict[str, Any]], device: torch.device) -> dict[str, Any]:
+def _report(
+    rows: list[dict[str, Any]], skipped: list[dict[str, Any]], remarks: list[str], device: torch.device
+) -> dict[str, Any]:
     facts = hardware(device) | {"torch": torch.__version__, "commit": commit()}
-    return {"hardware": facts, "rows": rows, "skipped": skipped}
+    return {"hardware": facts, "rows": rows, "skipped": skipped, "remarks": remarks}
 
 
-def _keep(file: Path, rows: list[dict[str, Any]], skipped: list[dict[str, Any]], device: torch.device) -> None:
+def _keep(
+    file: Path, rows: list[dict[str, Any]], skipped: list[dict[str, Any]], remarks: list[str], device: torch.device
+) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_json(file, _report(rows, skipped, device))
+    write_json(file, _report(rows, skipped, remarks, device))
 
 
 def _time_entry(entry: Entry, case: dict[str, int], device: torch.device) -> list[dict[str, Any]]:

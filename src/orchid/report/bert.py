@@ -56,14 +56,14 @@ def mlm_table(runs: list[Run]) -> str:
         )
     if not lines:
         return ""
-    done = {model_key(run) for run in runs}
+    done, remarks = {model_key(run) for run in runs}, [run["remark"] for run in runs if "remark" in run]
     lines += [[name, *["not run"] * 6] for key, name in NAMES.items() if key not in done]
     caption = (
         f"Equal recipe and equal tokens, length 128, 30 % hidden, on {device(runs[0])}; cross-entropy of the hidden "
         "tokens of texts not trained on. Several runs shared the GPU: seconds in these files are not timings."
     )
     header = ["model", "parameters outside embeddings", "tokens", *TEXTS.values(), "accuracy, %", "seeds"]
-    return f"{caption}\n\n{markdown_table(header, lines)}"
+    return "\n\n".join([caption, markdown_table(header, lines), *remarks])
 
 
 def glue_results_table(runs: dict[str, list[Run]]) -> str:
@@ -80,8 +80,8 @@ def glue_results_table(runs: dict[str, list[Run]]) -> str:
         return ""
     caption = (
         "Development sets, the paper's settings for the 77M model, number of seeds in brackets; started from the "
-        "models above, far smaller and shorter trained than the paper's. MNLI's training set is a sample of 9,000 "
-        "rows, which RTE, STS-B and MRPC start from."
+        "models above, far smaller and trained for far fewer steps than the paper's. MNLI's training set is a sample "
+        "of 9,000 rows, which RTE, STS-B and MRPC start from."
     )
     header = ["model", *(f"{name} ({spec.metric})" for name, spec in GLUE.items())]
     return f"{caption}\n\n{markdown_table(header, lines)}"

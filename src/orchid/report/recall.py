@@ -88,6 +88,27 @@ def vocabulary_table(runs: list[Run]) -> str:
     return f"{caption}\n\n{markdown_table([*header, 'seeds', 'parameters', 'minutes'], rows)}\n\n{NOTES}"
 
 
+def vocabulary_row_table(runs: list[Run], vocab_size: int) -> str:
+    """Return the models' accuracies at one vocabulary, length 128, and the steps to them, ours beside the paper's."""
+    rows, mine = [], [run for row in MODELS for run in cell(runs, row, vocab_size, 128)]
+    for row in MODELS:
+        if same := cell(runs, row, vocab_size, 128):
+            steps = spread([steps_to(run, PASS) for run in same], "{:,.0f}")
+            told = [percent(same), steps, _paper(row, vocab_size, 128)]
+            rows.append([row_name(row), f"{same[0]['parameters']:,}", *told, seeds(same)])
+    if not rows:
+        return ""
+    rows.append(["best guess without keys", "", _guess(mine, vocab_size), "", "", ""])
+    first = mine[0]
+    caption = (
+        f"Vocabulary {vocab_size}, length 128, {first['steps']:,} steps of {first['config']['train']['batch_size']} "
+        f"fresh examples for every model, on {device(first)}. The paper's baselines come from other work, with causal "
+        "models and an unstated training signal."
+    )
+    header = ["model", "parameters", "right answers, %", f"steps to {PASS:.0%}", "paper", "seeds"]
+    return f"{caption}\n\n{markdown_table(header, rows)}"
+
+
 NOTES = (
     "The paper does not state its training signal, and its baselines come from other work with causal models. "
     "Baselines here have their published initialisation and are bidirectional; `ckconv, gated=True` stands between the "
@@ -114,12 +135,12 @@ def length_table(runs: list[Run], rows: tuple[str, ...] = LONG_ROWS, sizes: tupl
     header = ["model", *(text for length in lengths for text in (f"{length:,}", "paper"))]
     long = [run for run in mine if run["config"]["task"]["length"] > 128]
     batches = sorted({(r["config"]["task"]["length"], r["config"]["train"]["batch_size"]) for r in long})
-    steps = ", ".join(f"{batch} ({length:,})" for length, batch in batches)
+    steps = ", ".join(f"{batch} at {length:,}" for length, batch in batches)
     caption = (
-        f"Vocabulary {', '.join(map(str, sizes))}, training signal `{long[0]['config']['task']['signal']}`, beyond "
-        f"length 128 {long[0]['steps']:,} steps of {steps} fresh sequences, right answers in %, seeds {seeds(long)}, "
-        f"on {device(long[0])}. Attention runs in bfloat16 beyond length 128, where fused kernels exist for it, "
-        "everything else in float32."
+        f"Vocabulary {', '.join(map(str, sizes))}, training signal `{long[0]['config']['task']['signal']}`; "
+        f"beyond length 128: {long[0]['steps']:,} steps, sequences a step {steps}. Right answers in %, seeds "
+        f"{seeds(long)}, on {device(long[0])}. Attention runs in bfloat16 beyond length 128, where fused kernels exist "
+        "for it, everything else in float32."
     )
     return f"{caption}\n\n{markdown_table(header, lines)}"
 

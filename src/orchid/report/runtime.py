@@ -2,23 +2,38 @@
 
 import math
 import statistics
+from collections.abc import Sequence
 from typing import Any
 
 from orchid.bench.runtime import best_attention
 from orchid.report.markdown import PASS, Run, device, markdown_table, steps_to
 
 
-def runtime_table(benchmark: dict[str, Any], entry: tuple[str, str] | None = None) -> str:
-    """Return times of layers and how many times faster than the fastest attention of the same case they are.
+def runtime_title(benchmark: dict[str, Any]) -> str:
+    """Return where layers were timed, and beside what of other packages or projects."""
+    others = sorted({row["mixer"] for row in benchmark["rows"]} - {"orchid", "attention"})
+    return f"Runtime of a layer on {device(benchmark)}" + (f", beside {', '.join(others)}" if others else "")
 
-    ``entry``, a mixer and its backend, keeps the table to it, beside the attention it is compared with.
+
+def runtime_table(
+    benchmark: dict[str, Any],
+    entry: tuple[str, str] | None = None,
+    cases: Sequence[tuple[int, int]] | None = None,
+) -> str:
+    """Return times of layers and how many times as fast as the fastest attention of the same case they are.
+
+    ``entry``, a mixer and its backend, keeps the table to it, beside the attention it is compared with; ``cases`` to
+    some batches and lengths.
     """
     rows = [row for row in benchmark["rows"] if row["timed"] == "layer"]
     lines = []
     for row in rows:
         if row["mixer"] == "attention" or (entry is not None and (row["mixer"], row["backend"]) != entry):
             continue
-        cells = [f"{row['batch']} x {row['length']:,}", f"{row['mixer']} ({row['backend']}, {row['dtype']})"]
+        if cases is not None and (row["batch"], row["length"]) not in cases:
+            continue
+        named = [] if entry else [f"{row['mixer']} ({row['backend']}, {row['dtype']})"]
+        cells = [f"{row['batch']} x {row['length']:,}", *named]
         for key in ("forward_ms", "forward_backward_ms"):
             base = best_attention(rows, row, key)
             cells += [
@@ -26,25 +41,28 @@ def runtime_table(benchmark: dict[str, Any], entry: tuple[str, str] | None = Non
                 "-" if base is None else _time(base),
                 "-" if base is None else f"{base / row[key]:.1f}x",
             ]
-        peak = row["peak_mib"]
-        lines.append([*cells, "-" if peak is None else f"{peak:,.0f}"])
+        peaks = row["peak_mib"], None if row["peak_mib"] is None else best_attention(rows, row, "peak_mib")
+        lines.append([*cells, *("-" if peak is None else f"{peak:,.0f}" for peak in peaks)])
+    which = f", {' ('.join(entry)}, {rows[0]['dtype']})" if entry else ""
     caption = (
-        f"Whole layer, d_model {rows[0]['d_model']}, on {device(benchmark)}, commit {_commit(benchmark)}, "
-        "milliseconds, and how many times faster than the fastest attention of the same run; forward with frozen "
-        f"parameters, peak memory of forward + backward{_how(rows)}:"
+        f"Whole layer{which}, {rows[0]['d_model']} channels, on {device(benchmark)}, commit {_commit(benchmark)}: "
+        "milliseconds, and how many times as fast as the fastest attention of the same run (flash, cuDNN or unfused). "
+        "Forward is prediction after `freeze()`, which computes the static kernel once; memory is the peak of forward "
+        f"and backward{_how(rows)}."
     )
     header = [
         "batch x length",
-        "mixer",
+        *([] if entry else ["mixer"]),
         "forward",
         "attention",
-        "faster",
+        "speed-up",
         "forward + backward",
         "attention",
-        "faster",
+        "speed-up",
         "MiB",
+        "attention",
     ]
-    return f"{caption}\n\n{markdown_table(header, lines)}"
+    return "\n\n".join([caption, markdown_table(header, lines), *benchmark.get("remarks", ())])
 
 
 def mixer_table(benchmark: dict[str, Any]) -> str:
@@ -117,7 +135,7 @@ def skipped_list(benchmark: dict[str, Any]) -> str:
 def _how(rows: list[dict[str, Any]]) -> str:
     """Say which rows are free of the time that launches take."""
     replayed = [row["length"] for row in rows if row["timing"] == "graph"]
-    return f"; to length {max(replayed):,} replayed as CUDA graphs, beyond called from Python" if replayed else ""
+    return f". To length {max(replayed):,} replayed as CUDA graphs, beyond called from Python" if replayed else ""
 
 
 def _commit(benchmark: dict[str, Any]) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 from orchid.files import atomic
 
 FIGURE = "runtime.png"
+PICTURE = f"![Time and memory over the length, beside the paper's](docs/assets/{FIGURE})"
 
 # The paper's figure: one A100, d_model 768, batch 1; Orchid and attention in float32, FlashAttention in float16; ms.
 PAPER_LENGTHS = (2048, 4096, 8192, 16384, 32768, 65536, 131072)

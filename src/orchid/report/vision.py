@@ -39,8 +39,8 @@ def image_table(runs: list[Run], images: str, *, whole: bool = True) -> str:
             groups = [[], *groups]  # what the recipe has now was not run
         lines += [_line(recipe, group, count) for group in groups]
     caption = (
-        f"Test accuracy in percent, mean and range over seeds, on {device(found[0])}; the test set was evaluated once, "
-        "at the end. Several runs shared the GPU: seconds in these files are not timings."
+        f"Test accuracy in percent, mean and range over seeds, on {device(found[0])}; each run evaluates the test "
+        "set once, at its end. Several runs shared the GPU: seconds in these files are not timings."
     )
     measured = "accuracy, %" if images == "cifar10" else "top-1 (/ top-5), %"
     header = ["recipe", "parameters", "epochs", "augmentation", measured, "paper", "seeds"]
@@ -64,7 +64,7 @@ def _line(recipe: str, group: list[Run], images: int) -> list[str]:
     if not group:
         return [f"`{recipe}`", "", "", "", "not run", " / ".join(told), ""]
     changed = _other_model(recipe, group[0]).items()
-    other = ", ".join(f"no {key}" if value == {} else f"{key} {value}" for key, value in changed)
+    other = ", ".join(f"default {key}" if value == {} else f"{key} {value}" for key, value in changed)
     name = f"`{recipe}`" + (f" with {other}" if other else "")
     first, task = group[0], group[0]["config"]["task"]
     train = first["config"]["train"]
