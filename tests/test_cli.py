@@ -237,6 +237,7 @@ def test_bench_and_report(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("before\n<!-- results: begin -->\nold\n<!-- results: end -->\nafter\n")
     reported = orchid("report", "--results", tmp_path / "results", "--out", tmp_path)
     assert reported.exit_code == 0, reported.output
-    assert "faster" in (tmp_path / "RESULTS.md").read_text()
+    results = (tmp_path / "RESULTS.md").read_text()
+    assert "| speed-up |" in results and "| 1 x 32 | orchid (torch, float32) |" in results
     readme = (tmp_path / "README.md").read_text()
     assert readme.startswith("before\n") and readme.endswith("after\n") and "old" not in readme
