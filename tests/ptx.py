@@ -1,7 +1,7 @@
 """A GPU's threads in NumPy: runs the PTX of a compiled kernel, to test what the compiler made where there is no GPU.
 
 A warp is 32 lanes, a register an array of them; warps take turns from barrier to barrier. What Triton emits for
-products of float16 and of TF32 (``mma``), their operands (``ldmatrix``), shuffles and plain arithmetic is known,
+products of float16, bfloat16 and TF32 (``mma``), their operands (``ldmatrix``), shuffles and plain arithmetic is known,
 nothing else: ``wgmma`` and asynchronous copies, so products of 64 rows by four warps and more, are not.
 """
 
@@ -28,9 +28,12 @@ def _f32(x: Array) -> Array:
     return x.view(np.float32)
 
 
-def _halves(x: Array) -> tuple[Array, Array]:
-    """Split registers into the two float16 that they hold."""
-    return (x & 0xFFFF).astype(np.uint16).view(np.float16), (x >> 16).astype(np.uint16).view(np.float16)
+def _halves(x: Array, kind: str = "f16") -> tuple[Array, Array]:
+    """Split registers into the two numbers of 16 bits that they hold; bfloat16 are returned as float32."""
+    if kind == "bf16":
+        return _f32(x << 16), _f32(x & np.uint32(0xFFFF0000))
+    low, high = ((half & 0xFFFF).astype(np.uint16) for half in (x, x >> 16))
+    return (low.view(np.float16), high.view(np.float16)) if kind == "f16" else (low, high)
 
 
 def _joined(low: Array, high: Array) -> Array:
@@ -246,7 +249,7 @@ class Warp:
 
     def _mma(self, _: str, kinds: list[str], o: list[str], guard: Array) -> None:
         shape, operands = kinds[2], kinds[6]
-        assert (shape, operands) in (("m16n8k16", "f16"), ("m16n8k8", "tf32")), kinds
+        assert (shape, operands) in (("m16n8k16", "f16"), ("m16n8k16", "bf16"), ("m16n8k8", "tf32")), kinds
         result, a, b, c = map(_members, o)
         depth = int(shape[6:])
         x, y, z = np.zeros((16, depth), np.float32), np.zeros((depth, 8), np.float32), np.zeros((16, 8), np.float32)
@@ -268,7 +271,7 @@ class Warp:
         value = self._value(name)
         if operands == "tf32":  # the hardware cuts
             return [(LANES % 4, _f32(value & np.uint32(0xFFFFE000)))]
-        return [(2 * (LANES % 4) + odd, half) for odd, half in enumerate(_halves(value))]
+        return [(2 * (LANES % 4) + odd, half) for odd, half in enumerate(_halves(value, operands))]
 
     def _shfl(self, _: str, kinds: list[str], o: list[str], guard: Array) -> None:
         assert int(o[3], 0) == 31
@@ -343,9 +346,15 @@ class Warp:
         elif kind == "f16":
             result = FLOAT[name](*(self._value(x, 16).view(np.float16) for x in o[1:]))
             self._set(o[0], result.astype(np.float16).view(np.uint16), guard)
-        elif kind == "f16x2":
-            halves = zip(*(_halves(self._value(x)) for x in o[1:]), strict=True)
-            self._set(o[0], _joined(*(FLOAT[name](*half).astype(np.float16) for half in halves)), guard)
+        elif kind.endswith("x2"):
+            single = kind.removesuffix("x2")
+            of, halves = WHOLE if single[0] in "su" else FLOAT, (_halves(self._value(x), single) for x in o[1:])
+            low, high = (of[name](*half) for half in zip(*halves, strict=True))
+            if single == "bf16":
+                low, high = (_bfloat16(half.astype(np.float32).view(np.uint32)) for half in (low, high))
+            elif single == "f16":
+                low, high = low.astype(np.float16), high.astype(np.float16)
+            self._set(o[0], _joined(low, high), guard)
         elif name in ("shl", "shr"):
             x, by = self._typed(self._value(o[1], _bits(kind)), kind), self._value(o[2])
             shifted = (np.left_shift if name == "shl" else np.right_shift)(x, by.astype(x.dtype))
@@ -355,9 +364,10 @@ class Warp:
             x, y = (self._typed(self._value(x, bits), kind).astype(np.int64).astype(whole) for x in o[1:3])
             self._set(o[0], WHOLE[name](x, y, *(self._value(z, 2 * bits) for z in o[3:])), guard)
         elif kinds[0] == "hi":
-            assert (name, _bits(kind)) == ("mul", 32), (name, kind)
-            x, y = (self._typed(self._value(x), kind).astype(np.int64) for x in o[1:3])
-            self._set(o[0], ((x * y) >> 32).astype(np.uint32), guard)
+            bits = _bits(kind)
+            assert name == "mul" and bits <= 32, (name, kind)
+            x, y = (self._typed(self._value(x, bits), kind).astype(np.int64) for x in o[1:3])
+            self._set(o[0], ((x * y) >> bits).astype(UNSIGNED[bits]), guard)
         else:
             bits = _bits(kind)
             given = (self._typed(self._value(x, bits), kind) for x in o[1:])

@@ -19,8 +19,11 @@ from triton.runtime.jit import JITFunction
 
 from orchid import OrchidMixer
 from orchid.nn.block_diagonal import MLP
+from orchid.nn.mixer2d import OrchidMixer2d
 from orchid.nn.norm import LayerNorm
 from orchid.ops.kernels.four_step import path as four_step
+from orchid.ops.kernels.images.dense import path as dense_images
+from orchid.ops.kernels.images.operator import fused_image_mix
 from orchid.ops.kernels.long import path as long
 
 TYPES = {
@@ -84,6 +87,8 @@ def compile_only(kernel: Any, *args: Any, grid: Any, warmup: bool, **named: Any)
         said = four_step.SHAPES[given["N1"] * given["N2"]].shared
     if kernel.fn.__module__.startswith("orchid.ops.kernels.long."):
         said = long.SHAPES[given["R"] * (given["Q"] if "Q" in given else given["N1"] * given["N2"])].shared
+    if kernel.fn.__module__.startswith("orchid.ops.kernels.images.dense."):
+        said = dense_images.SHARED
     assert binary.metadata.shared <= said, f"{kernel.fn.__name__}: {binary.metadata.shared} > {said}"
     compiled.add(kernel.fn.__name__)
 
@@ -103,6 +108,14 @@ if __name__ == "__main__":
         for width in (128, 36):  # the second has blocks that are padded
             norm, mlp = LayerNorm(width).bfloat16(), MLP(width, blocks=4).bfloat16()
             mlp._by_blocks(norm._by_kernels(torch.randn(512, width).bfloat16())).sum().backward()
+        print(" ".join(sorted(compiled)))
+        sys.exit()
+    if sys.argv[1] == "small-images":  # in bfloat16, and under autocast
+        for dtype in (torch.bfloat16, torch.float32):
+            mixer = OrchidMixer2d(16, 8, 8).to(dtype)
+            p = torch.randn(70, 48, 64).bfloat16().requires_grad_()
+            parameters = (mixer.in_proj.bias, mixer.short_weight, mixer.short_bias, mixer.spatial, mixer.spectral)
+            fused_image_mix(p, *parameters, mixer.static_spectrum(), (8, 8)).sum().backward()
         print(" ".join(sorted(compiled)))
         sys.exit()
     settings, batch, dtype = CASES[sys.argv[1]]

@@ -15,7 +15,8 @@ from orchid.nn.norm import LayerNorm
 pytest.importorskip("triton", reason="needs Triton")
 from orchid.ops.kernels import passes, totals
 from orchid.ops.kernels.four_step import path as four_step
-from orchid.ops.kernels.images import operator as images
+from orchid.ops.kernels.images import around_fft as images
+from orchid.ops.kernels.images.dense import path as dense_images
 from orchid.ops.kernels.long import path as long
 from orchid.ops.kernels.mlp import whole
 from orchid.ops.kernels.norm import operator as norm
@@ -46,6 +47,12 @@ from orchid.ops.kernels.static import network
             "norm-and-small-mlp",
             90,
             {"norm_kernel", "norm_grad_kernel", "whole_mlp_kernel", "whole_mlp_grad_kernel", "added_up_kernel"},
+        ),
+        (
+            "small-images",
+            90,
+            {"dense_image_matrices_kernel", "dense_image_kernel", "dense_image_grad_kernel"}
+            | {"dense_image_conditioning_grad_kernel", "dense_image_streams_grad_kernel", "dense_image_totals_kernel"},
         ),
         ("norm-and-small-mlp", 80, {"norm_kernel", "norm_grad_kernel", "whole_mlp_kernel", "whole_mlp_grad_kernel"}),
     ],
@@ -167,6 +174,30 @@ def test_compiled_kernels_of_small_mlps(
     torch.save(launch, file)
     for error, written in compared(whole, name, outputs, file, tmp_path):
         assert error < 1e-3 and written == 1  # a float16 rounded the other way, here and there
+
+
+@pytest.mark.skipif(DEVICE != "cpu", reason="for machines without a GPU")
+@pytest.mark.parametrize(
+    ("name", "outputs"),
+    [
+        ("dense_image_matrices_kernel", ["convs", "constants", "bands", "totals"]),
+        ("dense_image_kernel", ["y"]),
+        ("dense_image_grad_kernel", ["grads", "spectra", "factors", "dstatic"]),
+        ("dense_image_conditioning_grad_kernel", ["grads", "dbands"]),
+        ("dense_image_streams_grad_kernel", ["dp", "products", "sums"]),
+        ("dense_image_totals_kernel", ["doffset", "dweight", "dbias", "dspatial", "dspectral"]),
+    ],
+)
+def test_compiled_kernels_of_small_images(
+    name: str, outputs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some write a part of their outputs, other launches the rest."""
+    file = tmp_path / "launch.pt"
+    monkeypatch.setattr(dense_images, name, Recorded(getattr(dense_images, name), file))
+    mixer = OrchidMixer2d(1, 3, 5, filter_width=16, backend="triton").bfloat16()
+    mixer(torch.randn(26, 3, 5, 1).bfloat16()).square().sum().backward()
+    for error, written in compared(dense_images, name, outputs, file, tmp_path):
+        assert error < 1e-3 and written > 0.2  # a bfloat16 rounded the other way, here and there
 
 
 def compared(module: ModuleType, name: str, outputs: list[str], file: Path, folder: Path) -> list[list[float]]:

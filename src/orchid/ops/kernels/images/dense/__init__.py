@@ -1,0 +1,1 @@
+"""Small images in one kernel forward: every convolution and every transform is one product."""
