@@ -54,6 +54,7 @@ from orchid.ops.kernels.static import network
             {"dense_image_matrices_kernel", "dense_image_kernel", "dense_image_grad_kernel"}
             | {"dense_image_conditioning_grad_kernel", "dense_image_streams_grad_kernel", "dense_image_totals_kernel"},
         ),
+        ("small-images", 80, {"dense_image_kernel", "dense_image_grad_kernel"}),
         ("norm-and-small-mlp", 80, {"norm_kernel", "norm_grad_kernel", "whole_mlp_kernel", "whole_mlp_grad_kernel"}),
     ],
 )

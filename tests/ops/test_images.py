@@ -9,6 +9,7 @@ from helpers import assert_close, relative_error
 from kernel_checks import DEVICE, pooled
 
 from orchid.nn.mixer2d import OrchidMixer2d
+from orchid.nn.projections import to_channels
 
 pytest.importorskip("triton", reason="needs Triton")
 from orchid.ops.kernels.images import around_fft
@@ -97,10 +98,12 @@ def test_zeros_have_finite_gradients_and_bits_repeat() -> None:
 
 def test_operator_and_who_is_served() -> None:
     mixer, x = build(4, 4), torch.randn(2, 4, 4, 3, device=DEVICE)
-    p = mixer.in_proj(x.flatten(1, 2), biased=False).detach().requires_grad_()
+    p = to_channels(mixer.in_proj, x.flatten(1, 2), biased=False).detach().requires_grad_()
     static = torch.view_as_real(mixer.static_spectrum()).detach()
     parameters = (mixer.in_proj.bias, mixer.short_weight, mixer.short_bias, mixer.spatial, mixer.spectral)
     torch.library.opcheck(images._mix.op, (p, *parameters, static, 4, 4))
+    given = (torch.randn(2, 3, 16, device=DEVICE), p, *parameters, static, 4, 4)
+    torch.library.opcheck(images._mix_backward.op, [t.detach() if torch.is_tensor(t) else t for t in given])
     with pytest.raises(ValueError, match="float64"):
         mixer.double()(x.double())
     with pytest.raises(ValueError, match="kernel_size 3 or 5"):
@@ -153,6 +156,13 @@ class TestSmall:
         monkeypatch.setattr(dense, "PROGRAMS", 6)
         mixer = build(height, width, 3, **options).bfloat16()
         assert_at_most_twice_as_far_off(mixer, torch.randn(batch, height, width, 3, device=DEVICE).bfloat16())
+
+    @pytest.mark.parametrize("still", [1, 2])
+    def test_images_that_repeat_themselves(self, still: int) -> None:
+        """Their spectra have bins of nothing but rounding, which has no direction for gradients to follow."""
+        mixer = build(8, 8, 8).bfloat16()
+        x = torch.randn(24, 8, 8, 8, device=DEVICE).bfloat16()
+        assert_at_most_twice_as_far_off(mixer, x.narrow(still, 0, 1).expand_as(x).contiguous())
 
     def test_taps_keep_their_precision_under_autocast(self) -> None:
         """The torch path rounds them to bfloat16 there; against float64 ours are no further off than it is."""
@@ -207,4 +217,6 @@ class TestSmall:
         static = torch.view_as_real(mixer.static_spectrum()).detach()
         parameters = (mixer.in_proj.bias, mixer.short_weight, mixer.short_bias, mixer.spatial, mixer.spectral)
         torch.library.opcheck(images._mix.op, (p, *parameters, static, 4, 4))
+        given = (torch.randn(25, 3, 16, device=DEVICE).bfloat16(), p, *parameters, static, 4, 4)
+        torch.library.opcheck(images._mix_backward.op, [t.detach() if torch.is_tensor(t) else t for t in given])
         images.fused_image_mix(p, *parameters, torch.view_as_complex(static), (4, 4)).sum().backward()

@@ -27,7 +27,17 @@ from orchid.ops.kernels.dense.spectra import (
 from orchid.ops.kernels.launch import launched
 from orchid.ops.kernels.streams.octets import in_eights
 from orchid.ops.kernels.streams.parameters import channel_parameters, parameters
-from orchid.ops.kernels.streams.tiles import TINY, load_tile, operand, real_tokens, samples, short_tile, signals, within
+from orchid.ops.kernels.streams.tiles import (
+    load_tile,
+    operand,
+    real_tokens,
+    samples,
+    short_tile,
+    signals,
+    signed,
+    towards,
+    within,
+)
 
 
 @triton.jit
@@ -181,7 +191,7 @@ def dense_conditioning_grad_kernel(
                 products += tl.sum(dhs[i].to(tl.float32) * met + given, axis=1)
             more = more + (sums[j] + tl.sum(products * factor * g_most) * scale,)
         sums = more
-        sign = tl.where(edge > 0, dm_edge, tl.where(edge < 0, -dm_edge, 0.0))
+        sign = signed(dm_edge, edge)
         d_res, d_ims = (), ()
         for i in tl.static_range(BLOCKS):
             dm = back_through(dhs, bands, i, BLOCKS)
@@ -189,10 +199,10 @@ def dense_conditioning_grad_kernel(
             re, im = res[i], ims[i]
             if i == 0:
                 first = columns(0, BLOCK) == 0
-                turn = dm / tl.maximum(tl.sqrt(re * re + tl.where(first, 0.0, im * im)), TINY)
+                turn = towards(dm, tl.sqrt(re * re + tl.where(first, 0.0, im * im)))
                 im = tl.where(first, sign[:, None], turn * im)
             else:
-                turn = dm / tl.maximum(tl.sqrt(re * re + im * im), TINY)
+                turn = towards(dm, tl.sqrt(re * re + im * im))
                 im = turn * im
             re = turn * re
             d_res, d_ims = d_res + (re.to(tl.float16),), d_ims + (im.to(tl.float16),)

@@ -23,7 +23,17 @@ from orchid.ops.kernels.four_step.transform import (
 from orchid.ops.kernels.launch import launched
 from orchid.ops.kernels.streams.octets import in_eights
 from orchid.ops.kernels.streams.parameters import channel_parameters
-from orchid.ops.kernels.streams.tiles import TINY, load_tile, real_tokens, samples, short_tile, signals_in_time, within
+from orchid.ops.kernels.streams.tiles import (
+    TINY,
+    load_tile,
+    real_tokens,
+    samples,
+    short_tile,
+    signals_in_time,
+    signed,
+    towards,
+    within,
+)
 from orchid.ops.kernels.sums import zeros
 
 
@@ -98,8 +108,7 @@ def _put_conditioning(
         dm, _, dm_edge, sums, mid = _through_taps(
             dh, dh_im, dh_edge, met, (), tl.abs(g_edge), factor * g_most, sums, mid, taps, total, SIDES, K, N1, N2, S
         )
-        dm_edge = tl.where(g_edge > 0, dm_edge, tl.where(g_edge < 0, -dm_edge, 0.0))
-        turn = dm / tl.maximum(met[K // 2], TINY)
+        dm_edge, turn = signed(dm_edge, g_edge), towards(dm, met[K // 2])
         _put(
             target, inside, turn * g_re, turn * g_im, dm_edge, factor * (total * scale),
             t, stages, again(twiddles, tile, 6), N1, N2, S,

@@ -14,7 +14,7 @@ from orchid.ops.kernels.launch import launched
 from orchid.ops.kernels.long.neighbours import met, put_slots
 from orchid.ops.kernels.long.spectra import kernel_row
 from orchid.ops.kernels.long.transform import load_row, load_row_stages, put_row, row_operand, row_spectrum
-from orchid.ops.kernels.streams.tiles import TINY
+from orchid.ops.kernels.streams.tiles import towards
 from orchid.ops.kernels.sums import zeros
 
 
@@ -104,7 +104,7 @@ def long_conditioning_grad_kernel(
         for j in tl.static_range(K):
             x, size = met(these, these_scales, r, j, K, R, N1, N2, True)
             dm += (tl.load(taps + K - 1 - j).to(tl.float32) * size) * x
-        turn = dm / tl.maximum(tl.sqrt(re * re + im * im), TINY)
+        turn = towards(dm, tl.sqrt(re * re + im * im))
         put_row(
             fields + g * (R * Q), row_scales + g * ROWS, half, r, row_operand(turn * re, turn * im), scale,
             stages, twiddles, R, N1, N2,

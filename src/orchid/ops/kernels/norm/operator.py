@@ -30,7 +30,7 @@ def normalised(x: Tensor, weight: Tensor, bias: Tensor, eps: float, dtype: torch
         eps: added to the variance.
         dtype: of the result.
     """
-    y: Tensor = _norm(x.contiguous(), weight, bias, eps, dtype)[0]
+    y: Tensor = _norm(x.contiguous(), weight.contiguous(), bias.contiguous(), eps, dtype)[0]
     return y
 
 

@@ -14,9 +14,27 @@ from orchid.ops.kernels.streams.octets import convolved, eight, whole
 from orchid.ops.kernels.streams.parameters import wrapped
 
 TINY = tl.constexpr(1e-30)
+# What rounding to float16 leaves of numbers up to 1.
+NOISE = tl.constexpr(2.0**-11)
 # Numbers of a stream in a line of the cache, and whether there is a cache.
 LINE = tl.constexpr(64)
 CACHED = tl.constexpr(not interpreter_on())
+
+
+@triton.jit
+def towards(gradient, size):
+    """Return the gradient of |G| over |G|, for numbers up to 1: what turns G into its own gradient.
+
+    Zero where |G| is what rounding has left of nothing: rows that repeat themselves have such bins, and no direction
+    in them.
+    """
+    return tl.where(size <= NOISE, 0.0, gradient / tl.maximum(size, NOISE))
+
+
+@triton.jit
+def signed(gradient, x):
+    """Return the gradient of |x| as that of x, likewise."""
+    return tl.where(tl.abs(x) <= NOISE, 0.0, tl.where(x < 0, -gradient, gradient))
 
 
 @triton.jit

@@ -11,7 +11,6 @@ import triton
 import triton.language as tl
 
 from orchid.ops.kernels.images.dense.tiles import (
-    TINY,
     at,
     back_through,
     convolution,
@@ -26,7 +25,7 @@ from orchid.ops.kernels.images.dense.tiles import (
     weights,
 )
 from orchid.ops.kernels.launch import launched
-from orchid.ops.kernels.streams.tiles import samples
+from orchid.ops.kernels.streams.tiles import samples, towards
 
 
 @launched
@@ -55,20 +54,20 @@ def dense_image_grad_kernel(
     plane = D * batch.to(tl.int64) * size
     for step in range(steps):
         b, here = samples(part * steps + step, batch, ROWS)
-        row, inside = p + b * p_batch + d * p_channel, here & (pixel < size)
-        v, _ = convolved(row, here, of_v, constants, 0, d, D, size, N)
-        s, _ = convolved(row + D * p_channel, here, of_s, constants, 1, d, D, size, N)
+        row, inside = p + b * p_batch, here & (pixel < size)
+        v, _ = convolved(row + d * p_channel, here, of_v, constants, 0, d, D, size, N)
+        s, _ = convolved(row + (D + d) * p_channel, here, of_s, constants, 1, d, D, size, N)
         a, a_most = operand(v * s)
         made, most = a, a_most
         if SIDES:
-            g, _ = convolved(row, here, of_g, constants, 3, d, D, size, N)
+            g, _ = convolved(row + d * p_channel, here, of_g, constants, 3, d, D, size, N)
             made, most = operand(g)
         h, h_im, bound = kernel_bins(made, most, bins, waves, band, factor, SIDES, ROWS, N)
         re, im = spectrum(a, waves)
         target = grads + (d * batch + b) * size + pixel
         c = series(w * (h * re - h_im * im), w * (h * im + h_im * re), waves) * (bound * a_most * (1.0 / size))[:, None]
         tl.store(target + (1 + SIDES) * plane, c.to(grads.dtype.element_ty), mask=inside)
-        gate, _ = convolved(row + 2 * D * p_channel, here, of_t, constants, 2, d, D, size, N)
+        gate, _ = convolved(row + (2 * D + d) * p_channel, here, of_t, constants, 2, d, D, size, N)
         grad = tl.load(dy + b * dy_batch + d * dy_channel + pixel, mask=inside, other=0.0).to(tl.float32)
         e, e_most = operand(gate * grad)
         e_re, e_im = spectrum(e, waves)
@@ -111,7 +110,7 @@ def dense_image_conditioning_grad_kernel(
         factor = tl.load(factors + d * batch + b, mask=here, other=0.0)
         met = (sizes * (most * scale)[:, None]).to(tl.bfloat16)
         dband = tl.dot(tl.trans(met), (dh.to(tl.float32) * factor).to(tl.bfloat16), dband)
-        turn = tl.dot(dh, tl.trans(band)) / tl.maximum(sizes, TINY)
+        turn = towards(tl.dot(dh, tl.trans(band)), sizes)
         dg = series(turn * re, turn * im, waves) * (factor * (total * scale))
         target = grads + plane + (d * batch + b) * size + pixel
         tl.store(target, dg.to(grads.dtype.element_ty), mask=here & (pixel < size))
@@ -149,15 +148,17 @@ def dense_image_streams_grad_kernel(
     plane = D * batch.to(tl.int64) * size
     for step in range(steps):
         b, here = samples(part * steps + step, batch, ROWS)
-        row, inside = p + b * p_batch + d * p_channel, here & (pixel < size)
+        row, inside = p + b * p_batch, here & (pixel < size)
         given = grads + (d * batch + b) * size + pixel
         if ROLE < 2:  # the gradient of s_1 * v, times the other one
-            beside, _ = convolved(row + (1 - ROLE) * D * p_channel, here, other, constants, 1 - ROLE, d, D, size, N)
+            beside, _ = convolved(
+                row + ((1 - ROLE) * D + d) * p_channel, here, other, constants, 1 - ROLE, d, D, size, N
+            )
             grad = tl.load(given, mask=inside, other=0.0).to(tl.float32) * beside
         else:
             grad = tl.load(given + (1 + SIDES) * plane, mask=inside, other=0.0).to(tl.float32)
             grad *= tl.load(dy + b * dy_batch + d * dy_channel + pixel, mask=inside, other=0.0).to(tl.float32)
-        x = tl.load(row + ROLE * D * p_channel + pixel, mask=inside, other=0.0)
+        x = tl.load(row + (ROLE * D + d) * p_channel + pixel, mask=inside, other=0.0)
         made = tl.dot(tl.trans(x), grad.to(tl.bfloat16), made)
         total += tl.sum(grad, axis=1)
         dx = back_through(grad, own)

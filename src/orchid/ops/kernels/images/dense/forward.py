@@ -45,17 +45,17 @@ def dense_image_kernel(
     bins = static_bins(static, d, N)
     for step in range(steps):
         b, here = samples(part * steps + step, batch, ROWS)
-        row = p + b * p_batch + d * p_channel
-        v, _ = convolved(row, here, of_v, constants, 0, d, D, size, N)
-        s, _ = convolved(row + D * p_channel, here, of_s, constants, 1, d, D, size, N)
+        row = p + b * p_batch
+        v, _ = convolved(row + d * p_channel, here, of_v, constants, 0, d, D, size, N)
+        s, _ = convolved(row + (D + d) * p_channel, here, of_s, constants, 1, d, D, size, N)
         a, a_most = operand(v * s)
         made, most = a, a_most
         if SIDES:
-            g, _ = convolved(row, here, of_g, constants, 3, d, D, size, N)
+            g, _ = convolved(row + d * p_channel, here, of_g, constants, 3, d, D, size, N)
             made, most = operand(g)
         h, h_im, bound = kernel_bins(made, most, bins, waves, band, factor, SIDES, ROWS, N)
         re, im = spectrum(a, waves)
         c = series(w * (h * re - h_im * im), w * (h * im + h_im * re), waves)
-        gate, _ = convolved(row + 2 * D * p_channel, here, of_t, constants, 2, d, D, size, N)
+        gate, _ = convolved(row + (2 * D + d) * p_channel, here, of_t, constants, 2, d, D, size, N)
         out = gate * c * (bound * a_most * (1.0 / size))[:, None]
         tl.store(y + b * y_batch + d * y_channel + pixel, out.to(y.dtype.element_ty), mask=here & (pixel < size))

@@ -26,6 +26,8 @@ ROWS, LEAST_BATCH = 64, 24
 PROGRAMS = 512
 # Bytes of shared memory a program may need on any architecture.
 SHARED = 144 << 10
+# Generations whose tensor cores keep results in registers.
+FIRST, BEYOND = (8, 0), (10, 0)
 
 
 class Matrices(NamedTuple):
@@ -49,8 +51,15 @@ def serves(given: Images, dy: Tensor | None = None) -> bool:
         and given.sides < 2
         and given.batch >= LEAST_BATCH
         and all(t.dtype == torch.bfloat16 and t.stride(2) == 1 for t in streams)
-        and shared_memory(given.p.device) >= SHARED
+        and _fits(given.p.device)
     )
+
+
+def _fits(device: torch.device) -> bool:
+    """Return whether a GPU has the room: shared memory, and no tensor memory, which would be too small."""
+    if device.type != "cuda":
+        return True
+    return shared_memory(device) >= SHARED and FIRST <= torch.cuda.get_device_capability(device) < BEYOND
 
 
 def write(given: Images, y: Tensor) -> None:
@@ -96,7 +105,7 @@ def gradients(given: Images, dy: Tensor) -> tuple[Tensor, ...]:
         SIDES=sides, **_sizes(given),
     )  # fmt: skip
     bins = dstatic.sum(dim=0)[..., : given.height * given.columns].transpose(1, 2)
-    return dp, *small, bins.reshape(given.static.shape)
+    return dp, *small, bins.reshape(given.static.shape).contiguous()
 
 
 def _matrices(given: Images) -> Matrices:
