@@ -17,6 +17,7 @@ from orchid.bench.entries import Entry, list_entries
 from orchid.bench.timing import milliseconds, peak_mib
 from orchid.files import write_json
 from orchid.nn.mixer import OrchidMixer
+from orchid.nn.projections import to_channels
 from orchid.ops.checks import check_at_least
 from orchid.train.environment import commit, hardware
 
@@ -139,7 +140,7 @@ def _time_entry(entry: Entry, case: dict[str, int], device: torch.device) -> lis
     timed: dict[str, tuple[Callable[[Tensor], Tensor], Tensor, nn.Module]] = {"layer": (layer, x, layer)}
     if isinstance(layer, OrchidMixer):
         fused = layer._fused(x)
-        projected = layer.in_proj(x, biased=not fused).detach()
+        projected = to_channels(layer.in_proj, x, biased=not fused).detach()
         between = layer._fused_mix if fused else layer._mix
         timed["mixer"] = (lambda p: between(p, None, None, None), projected, layer)
     rows = []

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from orchid.mixers.base import DIRECTIONS, SequenceMixer
 from orchid.mixers.hyena import conv1d_init_
 from orchid.mixers.sine_network import SineNetwork
-from orchid.nn.projections import LinearFromChannels, LinearToChannels
+from orchid.nn.projections import from_channels, to_channels
 from orchid.nn.short_conv import ShortConv, masked
 from orchid.ops.checks import check_at_least, check_choice, check_flag, check_fraction, check_positive
 from orchid.ops.long_conv import long_conv
@@ -64,9 +64,9 @@ class CKConv(SequenceMixer):
             if direction != "both":
                 raise ValueError(f"window={window!r} needs direction='both', not {direction!r}")
             self.window = nn.Parameter(torch.full((1,), math.log(check_positive("window", window))))
-        self.in_proj: LinearToChannels | None = None
+        self.in_proj: nn.Linear | None = None
         if check_flag("gated", gated):
-            self.in_proj = LinearToChannels(d_model, 3 * d_model)
+            self.in_proj = nn.Linear(d_model, 3 * d_model)
             self.short_conv = ShortConv(3 * d_model, max_length, 3)
             conv1d_init_(self.short_conv)
         self.omega = omega
@@ -74,7 +74,7 @@ class CKConv(SequenceMixer):
         # As for a SIREN: every sine sees arguments of the same spread, whatever the depth.
         self.psi.draw_([1.0, math.sqrt(6 / width) / omega, math.sqrt(6 / width) / omega])
         self.skip = nn.Parameter(torch.zeros(d_model))
-        self.out_proj = LinearFromChannels(d_model, d_model)
+        self.out_proj = nn.Linear(d_model, d_model)
         self.dropout = nn.Dropout(check_fraction("dropout", dropout))
 
     def kernels(self, length: int) -> list[Tensor]:
@@ -95,9 +95,9 @@ class CKConv(SequenceMixer):
         """Mix x along its length."""
         x, pad = self.admit(x, mask)
         if self.in_proj is None:
-            return self.dropout(self.out_proj(self._convolve(x.transpose(1, 2))))
-        x1, x2, v = self.short_conv(masked(self.in_proj(x), pad), pad).split(self.d_model, dim=1)
-        return self.dropout(self.out_proj(x2 * self._convolve(x1 * v)))
+            return self.dropout(from_channels(self.out_proj, self._convolve(x.transpose(1, 2))))
+        x1, x2, v = self.short_conv(masked(to_channels(self.in_proj, x), pad), pad).split(self.d_model, dim=1)
+        return self.dropout(from_channels(self.out_proj, x2 * self._convolve(x1 * v)))
 
     def _convolve(self, v: Tensor) -> Tensor:
         with full_precision(v):

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from orchid.mixers.base import DIRECTIONS, SequenceMixer
 from orchid.mixers.state_space import DiagonalSSM
-from orchid.nn.projections import LinearFromChannels, LinearToChannels
+from orchid.nn.projections import from_channels, to_channels
 from orchid.nn.short_conv import masked
 from orchid.ops.checks import check_at_least, check_choice, check_fraction
 from orchid.ops.long_conv import long_conv
@@ -72,18 +72,18 @@ class H3(SequenceMixer):
         if d_model % check_at_least("head_size", head_size, 1):
             raise ValueError(f"head_size={head_size} must divide d_model={d_model}")
         self.head_size = head_size
-        self.in_proj = LinearToChannels(d_model, 3 * d_model)
+        self.in_proj = nn.Linear(d_model, 3 * d_model)
         self.shift = ShiftSSM(d_model, state=state, direction=direction)
         self.diagonal = DiagonalSSM(d_model // head_size, state=state, direction=direction)
-        self.out_proj = LinearFromChannels(d_model, d_model)
+        self.out_proj = nn.Linear(d_model, d_model)
         self.dropout = nn.Dropout(check_fraction("dropout", dropout))
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Mix x along its length."""
         x, pad = self.admit(x, mask)
-        q, k, v = masked(self.in_proj(x), pad).split(self.d_model, dim=1)
+        q, k, v = masked(to_channels(self.in_proj, x), pad).split(self.d_model, dim=1)
         k = masked(self.shift(k), pad)
         q, k, v = (t.unflatten(1, (-1, self.head_size)) for t in (q, k, v))  # (B, heads, d_h, L)
         pairs = torch.einsum("bhil,bhjl->bijhl", k, v)
         y = torch.einsum("bhil,bijhl->bhjl", q, self.diagonal(pairs)).flatten(1, 2)
-        return self.dropout(self.out_proj(y))
+        return self.dropout(from_channels(self.out_proj, y))

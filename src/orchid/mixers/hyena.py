@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from orchid.mixers.base import DIRECTIONS, SequenceMixer
 from orchid.mixers.sine_network import SineNetwork
-from orchid.nn.projections import LinearFromChannels, LinearToChannels
+from orchid.nn.projections import from_channels, to_channels
 from orchid.nn.short_conv import ShortConv, masked
 from orchid.ops.checks import check_at_least, check_choice, check_fraction, check_odd
 from orchid.ops.long_conv import long_conv
@@ -111,11 +111,11 @@ class Hyena(SequenceMixer):
         super().__init__(d_model, max_length)
         self.order = check_at_least("order", order, 2)
         self.direction = check_choice("direction", direction, DIRECTIONS)
-        self.in_proj = LinearToChannels(d_model, (order + 1) * d_model)
+        self.in_proj = nn.Linear(d_model, (order + 1) * d_model)
         self.short_conv = ShortConv((order + 1) * d_model, max_length, check_at_least("kernel_size", kernel_size, 1))
         conv1d_init_(self.short_conv)
         self.filters = nn.ModuleList(self._filter(filter_embedding, filter_width, frequency) for _ in range(order - 1))
-        self.out_proj = LinearFromChannels(d_model, d_model)
+        self.out_proj = nn.Linear(d_model, d_model)
         self.dropout = nn.Dropout(check_fraction("dropout", dropout))
 
     def _filter(self, embedding: int, width: int, frequency: float) -> HyenaFilter:
@@ -131,11 +131,11 @@ class Hyena(SequenceMixer):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Mix x along its length."""
         x, pad = self.admit(x, mask)
-        streams = self.short_conv(masked(self.in_proj(x), pad), pad)
+        streams = self.short_conv(masked(to_channels(self.in_proj, x), pad), pad)
         first, *gates, v = streams.split(self.d_model, dim=1)
         for gate, conv in zip(reversed(gates), self.filters, strict=True):
             v = masked(conv(v * gate), pad)
-        return self.dropout(self.out_proj(first * v))
+        return self.dropout(from_channels(self.out_proj, first * v))
 
 
 def conv1d_init_(conv: ShortConv) -> None:

@@ -3,6 +3,7 @@
 from torch import Tensor
 
 from orchid.mixers.hyena import Hyena
+from orchid.nn.projections import from_channels, to_channels
 from orchid.nn.short_conv import masked
 from orchid.ops.checks import check_flag
 
@@ -61,9 +62,9 @@ class MonarchMixer(Hyena):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Mix x along its length."""
         x, pad = self.admit(x, mask)
-        x1, x2, v = self.short_conv(masked(self.in_proj(x), pad), pad).split(self.d_model, dim=1)
+        x1, x2, v = self.short_conv(masked(to_channels(self.in_proj, x), pad), pad).split(self.d_model, dim=1)
         conv, *residual = self.filters
         y = x2 * conv(x1 * v)
         for side in residual:
             y = y + side(x.transpose(1, 2))
-        return self.dropout(self.out_proj(y))
+        return self.dropout(from_channels(self.out_proj, y))

@@ -6,6 +6,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
+from orchid.nn.parameters import Parameters
 from orchid.ops.spectral_conv import at_least_float32
 
 
@@ -28,8 +29,8 @@ class SineNetwork(nn.Module):
     def __init__(self, in_features: int, width: int, hidden: int, out_features: int, *, bias: bool) -> None:
         super().__init__()
         sizes = [in_features] + [width] * hidden
-        self.weights = nn.ParameterList(torch.empty(b, a) for a, b in pairwise(sizes))
-        self.biases = nn.ParameterList(torch.empty(size) for size in sizes[1:])
+        self.weights = Parameters(torch.empty(b, a) for a, b in pairwise(sizes))
+        self.biases = Parameters(torch.empty(size) for size in sizes[1:])
         self.output = nn.Parameter(torch.empty(out_features, width))
         self.output_bias = nn.Parameter(torch.empty(out_features)) if bias else None
         self.reset_parameters()
@@ -48,7 +49,7 @@ class SineNetwork(nn.Module):
 
     def forward(self, z: Tensor, frequency: Tensor | float) -> Tensor:
         """Return the network's output at z, channels first."""
-        for weight, bias in zip(self.weights, self.biases, strict=True):
+        for weight, bias in zip(self.weights(), self.biases(), strict=True):
             z = torch.sin(frequency * (z @ at_least_float32(weight).T + at_least_float32(bias)))
         y = at_least_float32(self.output) @ z.T
         return y if self.output_bias is None else y + at_least_float32(self.output_bias)[:, None]

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from orchid.nn.parameters import Parameters
 from orchid.nn.short_conv import ShortConv, unit_gain_
 from orchid.ops.depthwise import depthwise_conv_bins
 from orchid.ops.spectral_conv import at_least_float32, cross_spectrum, full_precision, phase_spectrum
@@ -37,7 +38,7 @@ class SpectralConv(nn.Module):
 
     def __init__(self, layers: int, channels: int, kernel_size: int) -> None:
         super().__init__()
-        self.weights = nn.ParameterList(torch.empty(channels, kernel_size) for _ in range(layers))
+        self.weights = Parameters(torch.empty(channels, kernel_size) for _ in range(layers))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -47,7 +48,7 @@ class SpectralConv(nn.Module):
 
     def forward(self, z: Tensor) -> Tensor:
         """Convolve z (B, D, F), real or complex."""
-        for taps in self.weights:
+        for taps in self.weights():
             z = depthwise_conv_bins(z, at_least_float32(taps))
         return z
 

@@ -35,7 +35,7 @@ class DataDependentConv(nn.Module):
         """Convolve x (B, D, L) with the kernel conditioned on u (B, D, M); ``pad`` (B, 1, M) masks u."""
         if self.conditioning is None and self.transform.name == "dft" and (dtype := product_dtype(x, self.n)):
             with full_precision(x):
-                return circulant_conv(x.to(dtype), self.static.kernel())
+                return circulant_conv(x.to(dtype), self.static(in_time=True))
         h_f = self.spectrum(u, pad)
         with full_precision(x):
             return spectral_conv(x, h_f, n=self.n, transform=self.transform)

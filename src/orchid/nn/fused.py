@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from orchid.nn.conditioning import CrossConditioning, PhaseConditioning
 from orchid.nn.data_dependent_conv import DataDependentConv
 from orchid.nn.implicit_filter import SineNetwork
+from orchid.nn.projections import bias_of
 from orchid.ops.kernels.launch import TRITON, hooked, transformed
 
 if TYPE_CHECKING:
@@ -61,7 +62,12 @@ def image_settings_obstacle(kernel_size: int) -> str | None:
 
 
 def takes_kernels(
-    backend: str, obstacle: str | None, x: Tensor, inside: Callable[[], Iterable[nn.Module]], *, interpreted: bool
+    backend: str,
+    obstacle: str | None,
+    x: Tensor,
+    inside: Callable[[], Iterable[nn.Module]] = tuple,
+    *,
+    interpreted: bool,
 ) -> bool:
     """Return whether the kernels take this input; asked for by name they must.
 
@@ -114,7 +120,7 @@ def _stage_streams(mixer: "OrchidMixer", number: int, p: Tensor, z: Tensor) -> t
     A stage is a layer of order 1. In a chain its input z passes through as it is, by a tap of 1 at its own position,
     and a gate that comes before the next stage is 1: no taps, and a bias of 1.
     """
-    offset, weight, bias = mixer.in_proj.bias, mixer.short_conv.weight, mixer.short_conv.bias
+    offset, weight, bias = bias_of(mixer.in_proj, p), mixer.short_conv.weight, mixer.short_conv.bias
     assert bias is not None
     if mixer.order == 1:
         return p, offset, weight, bias

@@ -7,6 +7,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
+from orchid.nn.parameters import Parameters
 from orchid.ops.checks import check_at_least, check_odd, check_positive
 from orchid.ops.spectral_conv import at_least_float32, full_precision
 from orchid.ops.transforms import Transform
@@ -34,8 +35,8 @@ class SineNetwork(nn.Module):
         super().__init__()
         self.d_model, self.width = check_at_least("d_model", d_model, 1), check_at_least("width", width, 1)
         sizes = [inputs, *[width] * HIDDEN_LAYERS]
-        self.weights = nn.ParameterList(torch.empty(o, i) for i, o in pairwise(sizes))
-        self.biases = nn.ParameterList(torch.empty(o) for o in sizes[1:])
+        self.weights = Parameters(torch.empty(o, i) for i, o in pairwise(sizes))
+        self.biases = Parameters(torch.empty(o) for o in sizes[1:])
         self.output = nn.Parameter(torch.empty(d_model, width))
         self.frequency = nn.Parameter(torch.empty(width))
         self.reset_parameters()
@@ -55,10 +56,10 @@ class SineNetwork(nn.Module):
         frequency = at_least_float32(self.frequency)
         # sin(f (W z + b)), with f on the small side: two passes over n x width instead of four, and one product for
         # all layers: on a GPU every small operation costs as much as a large one
-        weights = frequency[:, None] * at_least_float32(torch.cat(list(self.weights), dim=1))
-        biases = frequency * at_least_float32(torch.stack(list(self.biases)))
-        sizes = [weight.shape[1] for weight in self.weights]
-        for weight, bias in zip(weights.split(sizes, dim=1), biases, strict=True):
+        given = self.weights()
+        weights = frequency[:, None] * at_least_float32(torch.cat(given, dim=1))
+        biases = frequency * at_least_float32(torch.stack(self.biases()))
+        for weight, bias in zip(weights.split([w.shape[1] for w in given], dim=1), biases, strict=True):
             z = torch.sin(torch.addmm(bias, z, weight.T))
         return z
 
@@ -204,9 +205,11 @@ class StaticKernel(nn.Module):
         self._forget()
         self.requires_grad_(True)
 
-    def forward(self) -> Tensor:
-        """Return h0_f (D, F), at least float32."""
+    def forward(self, *, in_time: bool = False) -> Tensor:
+        """Return h0_f (D, F), at least float32; or ``in_time`` the kernel, (D, n), the DFT's delta tap at lag 0."""
         kept = self.kept
+        if in_time:
+            return self._kernel() if kept is None else self.transform.kernel(kept, self.filter.max_length)
         return self._spectrum() if kept is None else kept
 
     @property
@@ -239,10 +242,7 @@ class StaticKernel(nn.Module):
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_kept": None, "_kept_parts": None}
 
-    def kernel(self) -> Tensor:
-        """Return the kernel in time, delta tap included, (D, n), at least float32; the tap of the DFT is at lag 0."""
-        if self._kept is not None:
-            return self.transform.kernel(self._kept, self.filter.max_length)
+    def _kernel(self) -> Tensor:
         h0: Tensor = self.filter()
         return torch.cat((h0[:, :1] + at_least_float32(self.delta)[:, None], h0[:, 1:]), dim=1)
 

@@ -16,7 +16,7 @@ from orchid.nn.fused import (
     takes_kernels,
 )
 from orchid.nn.implicit_filter import StaticKernel
-from orchid.nn.projections import LinearFromChannels, LinearToChannels
+from orchid.nn.projections import from_channels, to_channels
 from orchid.nn.short_conv import ShortConv, masked
 from orchid.ops.checks import (
     check_at_least,
@@ -156,7 +156,7 @@ class OrchidMixer(nn.Module):
 
         self.n = max_length if boundary == "circular" else 2 * max_length
         streams = order + 2
-        self.in_proj = LinearToChannels(d_model, streams * d_model)
+        self.in_proj = nn.Linear(d_model, streams * d_model)
         self.short_conv = ShortConv(streams * d_model, max_length, kernel_size, padding=short_padding)
         self.stages = nn.ModuleList(
             DataDependentConv(self._static_kernel(), self._conditioning(), n=self.n, transform=self.transform)
@@ -167,7 +167,7 @@ class OrchidMixer(nn.Module):
             if check_flag("residual_conv", residual_conv)
             else None
         )
-        self.out_proj = LinearFromChannels(d_model, d_model)
+        self.out_proj = nn.Linear(d_model, d_model)
         self.dropout = nn.Dropout(check_fraction("dropout", dropout))
         self._look_around()
         if backend == "triton" and self._obstacle is not None:
@@ -208,7 +208,7 @@ class OrchidMixer(nn.Module):
             # short ones are matrix products, which need no kernel of ours; those of the DCT have none
             by_kernels = fused and self.transform.name == "dft" and product_dtype(x, self.n) is None
             y = fused_residual(self, y, x) if by_kernels else y + self.residual_conv(x.transpose(1, 2))
-        return self.dropout(self.out_proj(y))
+        return self.dropout(from_channels(self.out_proj, y))
 
     def _mix(self, projected: Tensor, pad: Tensor | None, u: Tensor | None, u_pad: Tensor | None) -> Tensor:
         """Return what stands between the projections, (B, D, L)."""
@@ -226,7 +226,7 @@ class OrchidMixer(nn.Module):
 
     def _inside(self) -> tuple[nn.Module, ...]:
         """Return the modules that the kernels take the place of, with all inside them."""
-        own = (self.in_proj, self.short_conv, self.stages)
+        own = (self.short_conv, self.stages)
         return own if self.residual_conv is None else (*own, self.residual_conv)
 
     def freeze(self) -> Self:
@@ -311,7 +311,7 @@ class OrchidMixer(nn.Module):
         elif self.filter_grid is not None:
             options["filter_grid"] = self.filter_grid * ratio
         layer = type(self)(self.d_model, max_length, **options)
-        layer.to(device=self.out_proj.weight.device, dtype=self.out_proj.weight.dtype)
+        layer.to(device=self.short_conv.weight.device, dtype=self.short_conv.weight.dtype)
         layer.load_state_dict(self.state_dict())
         for parameter, own in zip(layer.parameters(), self.parameters(), strict=True):
             parameter.requires_grad_(own.requires_grad)
@@ -407,16 +407,16 @@ class OrchidMixer(nn.Module):
         """Check, mask and project: x, its streams and their pad, and those of the context, if there is one."""
         x, pad = self._checked("x", x, "mask", mask)
         check_context(context, context_mask, x, self.conditioning)
-        projected = self.in_proj(x, biased=biased)
+        projected = to_channels(self.in_proj, x, biased=biased)
         if context is None:
             return x, projected, pad, None, None
         context, u_pad = self._checked("context", context, "context_mask", context_mask)
-        return x, projected, pad, self.in_proj(context, self.d_model, biased=biased), u_pad
+        return x, projected, pad, to_channels(self.in_proj, context, self.d_model, biased=biased), u_pad
 
     def _checked(self, name: str, x: Tensor, mask_name: str, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
         check_sequence(name, x, self.d_model, self.max_length)
         check_mask(mask_name, mask, x)
-        check_dtype(name, x, self.in_proj.weight.dtype)
+        check_dtype(name, x, self.short_conv.weight.dtype)
         if mask is None:
             return x, None
         pad = ~mask

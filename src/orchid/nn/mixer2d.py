@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from orchid.nn.fused import BACKENDS, fused_hidden, image_settings_obstacle, takes_kernels
 from orchid.nn.implicit_filter2d import ImplicitFilter2d
-from orchid.nn.projections import LinearFromChannels, LinearToChannels
+from orchid.nn.projections import bias_of, from_channels, to_channels
 from orchid.nn.short_conv import masked, unit_gain_
 from orchid.ops.checks import (
     check_at_least,
@@ -103,7 +103,7 @@ class OrchidMixer2d(nn.Module):
         if check_odd("kernel_size", kernel_size) > 2 * min(height, width) + 1:
             raise ValueError(f"kernel_size={kernel_size} reaches around images of {height} x {width}")
         sides = SIDES[conditioning]
-        self.in_proj, self.out_proj = LinearToChannels(d_model, 3 * d_model), LinearFromChannels(d_model, d_model)
+        self.in_proj, self.out_proj = nn.Linear(d_model, 3 * d_model), nn.Linear(d_model, d_model)
         self.short_weight = nn.Parameter(torch.empty(3 * d_model, kernel_size, kernel_size))
         self.short_bias = nn.Parameter(torch.zeros(3 * d_model))
         self.spatial = nn.Parameter(torch.empty(sides, d_model, kernel_size, kernel_size))
@@ -144,15 +144,15 @@ class OrchidMixer2d(nn.Module):
             (B, h, w, D).
         """
         check_image("x", x, self.d_model, (self.height, self.width))
-        check_dtype("x", x, self.in_proj.weight.dtype)
+        check_dtype("x", x, self.delta.dtype)
         alone = mask is None and context is None and context_mask is None
         whole = alone and x.shape[1:3] == (self.height, self.width)
         obstacle = self._obstacle if whole else self._obstacle or "the kernels have no masks, contexts, smaller images"
-        if takes_kernels(self.backend, obstacle, x, self._inside, interpreted=interpreter_on()):
-            y = self._fused_mix(self.in_proj(x.flatten(1, 2), biased=False))
+        if takes_kernels(self.backend, obstacle, x, interpreted=interpreter_on()):
+            y = self._fused_mix(to_channels(self.in_proj, x.flatten(1, 2), biased=False))
         else:
             y = self._mix(self._streams(x, mask, context, context_mask))
-        y = self.out_proj(y).unflatten(1, (self.height, self.width))
+        y = from_channels(self.out_proj, y).unflatten(1, (self.height, self.width))
         return self.dropout(y[:, : x.shape[1], : x.shape[2]])
 
     def kernel(
@@ -212,10 +212,6 @@ class OrchidMixer2d(nn.Module):
         layer.filter.output.mul_(math.sqrt(self.height * self.width / (height * width)))
         return layer.train(self.training)
 
-    def _inside(self) -> tuple[nn.Module, ...]:
-        """Return the modules that the kernels take the place of."""
-        return (self.in_proj,)
-
     def _fused_mix(self, projected: Tensor) -> Tensor:
         """Return what stands between the projections, (B, D, H W), of streams (B, 3 D, H W) without their bias."""
         from orchid.ops.kernels.images.operator import fused_image_mix
@@ -223,9 +219,15 @@ class OrchidMixer2d(nn.Module):
         with full_precision(projected):
             static = self.static_spectrum(fused_hidden(self.filter, half=projected.dtype == torch.bfloat16))
         return fused_image_mix(
-            projected, self.in_proj.bias, self.short_weight, self.short_bias, self.spatial, self.spectral, static,
+            projected,
+            bias_of(self.in_proj, projected),
+            self.short_weight,
+            self.short_bias,
+            self.spatial,
+            self.spectral,
+            static,
             (self.height, self.width),
-        )  # fmt: skip
+        )
 
     def _streams(
         self,
@@ -249,14 +251,14 @@ class OrchidMixer2d(nn.Module):
         """Return the streams of an image on the whole torus, (B, C, H, W), zero where it has no pixels, and its pad."""
         check_image(name, x, self.d_model, (self.height, self.width))
         check_image_mask(mask_name, mask, x)
-        check_dtype(name, x, self.in_proj.weight.dtype)
+        check_dtype(name, x, self.delta.dtype)
         rows, columns = self.height - x.shape[1], self.width - x.shape[2]
         pad = None
         if mask is not None or rows or columns:
             here = x.new_ones(x.shape[:3], dtype=torch.bool) if mask is None else mask
             x = F.pad(x.masked_fill(~here[..., None], 0.0), (0, 0, 0, columns, 0, rows))
             pad = ~F.pad(here, (0, columns, 0, rows))[:, None]
-        projected = self.in_proj(x.flatten(1, 2), channels).unflatten(2, (self.height, self.width))
+        projected = to_channels(self.in_proj, x.flatten(1, 2), channels).unflatten(2, (self.height, self.width))
         return masked(projected, pad), pad
 
     def _mix(self, streams: Streams2d) -> Tensor:

@@ -12,10 +12,10 @@ def forward_mode() -> bool:
 
 
 def applied(function: type[torch.autograd.Function], *given: Any) -> Any:
-    """Return an autograd function of its arguments, derived forward step by step.
+    """Return an autograd function of its arguments, derived forward or traced to TorchScript step by step.
 
-    A ``jvp`` of its own would keep the compiler from tracing it.
+    A ``jvp`` of its own would keep the compiler from tracing it; TorchScript has no rule for autograd functions.
     """
-    if not torch.compiler.is_compiling() and forward_mode():
+    if not torch.compiler.is_compiling() and (forward_mode() or torch._C._is_tracing()):
         return function.forward(*given)
     return function.apply(*given)
