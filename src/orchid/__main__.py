@@ -4,6 +4,19 @@ import os
 import sys
 import traceback
 
+# Which extra brings a package; all else that the command needs is in one.
+EXTRAS = {
+    "datasets": "data",
+    "onnxscript": "export",
+    "PIL": "vision",
+    "sklearn": "bert",
+    "timm": "vision",
+    "tokenizers": "bert",
+    "torchvision": "vision",
+    "transformers": "bert",
+    "triton": "kernels",
+}
+
 
 def main() -> None:
     """Run the command line; as one process of several, leave without the end of the interpreter."""
@@ -25,7 +38,7 @@ def run() -> None:
         missing = (error.name or "").partition(".")[0]
         if missing == "orchid":
             raise
-        sys.exit(f"error: the orchid command needs {missing}: pip install 'orchid-torch[train]'")
+        sys.exit(f"error: this needs {missing}: pip install 'orchid-torch[{EXTRAS.get(missing, 'train')}]'")
 
 
 def _status() -> int:

@@ -145,6 +145,21 @@ class TestConfig:
         tiny(**given).save_pretrained(tmp_path)
         assert OrchidBertConfig.from_pretrained(tmp_path).custom_pipelines == {}
 
+    def test_what_is_saved_can_be_loaded(self, tmp_path: Path) -> None:
+        """What the Trainer takes from a tokenizer, and what it is told at once that it could not."""
+        config = tiny()
+        config.bos_token_id, config.eos_token_id = 2, 3
+        OrchidBertModel(config).save_pretrained(tmp_path)
+        assert OrchidBertModel.from_pretrained(tmp_path).config.eos_token_id == 3
+        config.my_note = "x"
+        with pytest.raises(ValueError, match="no setting 'my_note'"):
+            OrchidBertModel(config).save_pretrained(tmp_path)
+
+    def test_another_mixer_leaves_the_options_of_the_first(self, tmp_path: Path) -> None:
+        tiny(mixer_options={"filter_width": 8}).save_pretrained(tmp_path)
+        assert OrchidBertConfig.from_pretrained(tmp_path, mixer="attention").mixer_options == {}
+        assert OrchidBertConfig.from_pretrained(tmp_path, mlp="plain").mixer_options == {"filter_width": 8}
+
     def test_a_preset_with_another_mixer(self) -> None:
         assert preset("orchid-bert-base", mixer="attention").mixer_options == {}
         assert preset("orchid-bert-base", mixer="hyena", mixer_options={"order": 3}).mixer_options == {"order": 3}
@@ -266,6 +281,30 @@ class TestForward:
         mask = torch.arange(20).lt(9).long().expand(2, -1)
         plain, beside = model(ids).last_hidden_state, model(padded, attention_mask=mask).last_hidden_state[:, :9]
         assert torch.allclose(plain, beside, atol=1e-5)
+
+    @pytest.mark.parametrize("positions", ["learned", "sinusoidal", "none"])
+    @pytest.mark.parametrize("mixer", ["orchid", "attention", "hyena"])
+    def test_padding_in_front_changes_nothing(self, mixer: str, positions: str) -> None:
+        model, ids = OrchidBertModel(tiny(mixer=mixer, position_embeddings=positions)).eval(), tokens(2, 9)
+        padded = torch.cat((torch.zeros(2, 11, dtype=torch.long), ids), dim=1)
+        mask = torch.arange(20).ge(11).long().expand(2, -1)
+        plain, beside = model(ids).last_hidden_state, model(padded, attention_mask=mask).last_hidden_state[:, 11:]
+        assert torch.allclose(plain, beside, atol=1e-5)
+
+    @pytest.mark.parametrize(
+        ("mask", "message"),
+        [
+            (torch.zeros(2, 9), "attention_mask has dtype torch.float32"),
+            (
+                torch.ones(2, 1, 1, 9, dtype=torch.long),
+                r"attention_mask has shape \(2, 1, 1, 9\); expected .*= \(2, 9\)",
+            ),
+            (torch.ones(2, 8, dtype=torch.long), r"attention_mask has shape \(2, 8\)"),
+        ],
+    )
+    def test_masks_that_mean_something_else(self, mask: torch.Tensor, message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            OrchidBertForSequenceClassification(tiny())(tokens(2, 9), attention_mask=mask)
 
     def test_every_parameter_learns(self) -> None:
         ids = tokens()

@@ -1,5 +1,6 @@
 """The operator in two dimensions: its definition, its symmetry, its gradients."""
 
+import copy
 import itertools
 import warnings
 from pathlib import Path
@@ -233,3 +234,20 @@ def test_onnx(conditioning: str, tmp_path: Path) -> None:
     session = runtime.InferenceSession(file, providers=["CPUExecutionProvider"])
     (y,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
     assert relative_error(torch.from_numpy(y), mixer(x).detach()) < 1e-5
+
+
+@pytest.mark.parametrize("conditioning", ["phase", "cross"])
+@pytest.mark.parametrize("axis", [1, 2], ids=["rows", "columns"])
+def test_mirror_images(axis: int, conditioning: str) -> None:
+    """They are mixed as the images, by mirrored taps; those over bins along their rows either way.
+
+    |T| of a real image does not change when both axes are mirrored, and half of the columns of bins stand for all.
+    """
+    mixer, x = OrchidMixer2d(3, 6, 5, conditioning=conditioning).double(), torch.randn(2, 6, 5, 3).double()
+    torch.nn.init.zeros_(mixer.filter.output)  # leaves the static kernel its tap at lag 0
+    mirrored = copy.deepcopy(mixer)
+    with torch.no_grad():
+        for taps in (mirrored.short_weight, mirrored.spatial):
+            taps.copy_(taps.flip(axis - 3))
+        mirrored.spectral.copy_(mirrored.spectral.flip(-2))
+    assert relative_error(mirrored(x.flip(axis)).flip(axis), mixer(x)) < 1e-12

@@ -12,6 +12,7 @@ from helpers import glue_folder
 from typer.testing import CliRunner
 
 pytest.importorskip("transformers", reason="needs transformers")
+from safetensors.torch import load_file, save_file
 from scipy.stats import spearmanr
 from sklearn.metrics import f1_score, matthews_corrcoef
 
@@ -36,6 +37,11 @@ class TestFiles:
         data, _ = glue_folder(tmp_path)
         (data / "MNLI" / "dev_mismatched.tsv").write_text((data / "MNLI" / "dev_matched.tsv").read_text())
         assert [path.name for path in find_files(data, GLUE["MNLI"])[1]] == ["dev_matched.tsv", "dev_mismatched.tsv"]
+
+    def test_the_official_header_of_mnli(self, tmp_path: Path) -> None:
+        path = tmp_path / "train.tsv"
+        path.write_text("index\tsentence1\tsentence2\tlabel1\tgold_label\n0\ta\tb\tneutral\tcontradiction\n")
+        assert read_examples(path, GLUE["MNLI"])[0].label == 2
 
     @pytest.mark.parametrize(
         ("task", "content", "message"),
@@ -175,6 +181,14 @@ def test_bad_input_before_any_training(tmp_path: Path) -> None:
     assert "is not a pre-trained model" in missing.output
 
 
+def another_model(start: Path) -> Path:
+    """Return a copy of a model beside it, with other weights."""
+    other = shutil.copytree(start, start.parent / "other")
+    weights = load_file(other / "model.safetensors")
+    save_file({name: 0.5 * tensor for name, tensor in weights.items()}, other / "model.safetensors", {"format": "pt"})
+    return other
+
+
 class TestWhatIsThere:
     """A folder of runs is one model's, with one set of settings."""
 
@@ -186,9 +200,9 @@ class TestWhatIsThere:
     def test_another_models_runs_are_not_taken(self, folders: tuple[Path, Path, Path]) -> None:
         start, data, out = folders
         assert CliRunner().invoke(app, glue_command(*folders, "CoLA", "--tiny")).exit_code == 0
-        other = shutil.copytree(start, start.parent / "other")
+        other = another_model(start)
         for command, setting in (
-            (glue_command(other, data, out, "SST-2,CoLA", "--tiny"), "model.start"),
+            (glue_command(other, data, out, "SST-2,CoLA", "--tiny"), "from another model (model.digest)"),
             (glue_command(start, data, out, "SST-2,CoLA", "--tiny", "--pooling", "mean"), "task.pooling"),
             (glue_command(start, data, out, "SST-2,CoLA", "--tiny", "--large"), "recipe 'bert/glue-cola'"),
         ):
@@ -204,9 +218,42 @@ class TestWhatIsThere:
         assert result.exit_code == 0 and "not from MNLI" not in result.output, result.output
         model = str(out / "MNLI" / "seed-0" / "model")
         assert RunFolder(out / "RTE" / "seed-0").read_config()["model"]["start"] == model
-        other = shutil.copytree(start, start.parent / "other")
-        result = CliRunner().invoke(app, glue_command(other, data, out, "MRPC", "--tiny"))
-        assert result.exit_code == 2 and "was fine-tuned with model.start" in result.output, result.output
+        result = CliRunner().invoke(app, glue_command(another_model(start), data, out, "MRPC", "--tiny"))
+        assert result.exit_code == 2 and "was fine-tuned with model.digest" in result.output, result.output
+
+    def test_other_contents_at_the_same_place_are_not_taken_for_what_was_there(
+        self, folders: tuple[Path, Path, Path]
+    ) -> None:
+        start, data, _ = folders
+        assert CliRunner().invoke(app, glue_command(*folders, "MNLI,RTE", "--tiny")).exit_code == 0
+        kept = start.rename(start.parent / "kept")
+        shutil.copytree(another_model(kept), start)
+        for tasks in ("MNLI", "RTE"):
+            result = CliRunner().invoke(app, glue_command(*folders, tasks, "--tiny"))
+            assert result.exit_code == 2 and "model.digest" in result.output, result.output
+        shutil.rmtree(start)
+        kept.rename(start)
+        train = next((data / "RTE").glob("train.tsv*"))
+        train.write_text("\n".join(train.read_text().splitlines()[:-1]) + "\n")
+        result = CliRunner().invoke(app, glue_command(*folders, "RTE", "--tiny"))
+        assert result.exit_code == 2 and "on other data" in result.output, result.output
+
+    def test_model_and_data_may_move(self, folders: tuple[Path, Path, Path]) -> None:
+        start, data, out = folders
+        assert CliRunner().invoke(app, glue_command(*folders, "CoLA", "--tiny")).exit_code == 0
+        (out / "CoLA" / "seed-0" / "predictions.tsv").unlink()
+        moved = [path.rename(path.parent / f"moved-{path.name}") for path in (start, data)]
+        result = CliRunner().invoke(app, glue_command(*moved, out, "CoLA", "--tiny"))
+        assert result.exit_code == 0, result.output
+        assert (out / "CoLA" / "seed-0" / "predictions.tsv").is_file(), "written again where it was lost"
+
+    def test_samples_are_told(self, folders: tuple[Path, Path, Path]) -> None:
+        _, data, _ = folders
+        for split in ("train", "dev"):
+            path = next((data / "CoLA").glob(f"{split}.tsv*"))
+            path.rename(path.with_name(path.name.replace(split, f"{split}_sample")))
+        result = CliRunner().invoke(app, glue_command(*folders, "CoLA", "--tiny"))
+        assert result.exit_code == 0 and "trained on a sample, scored on a sample" in result.output, result.output
 
     def test_without_mnli_the_table_says_so(self, folders: tuple[Path, Path, Path]) -> None:
         result = CliRunner().invoke(app, glue_command(*folders, "RTE", "--tiny"))

@@ -11,6 +11,7 @@ from helpers import imagenet_folder, imagenette_folder, plain_transform
 from PIL import Image
 
 from orchid.recipes import get_recipe
+from orchid.report.runs import evaluate_folder, load_run
 from orchid.tasks import image_files
 from orchid.tasks.image_files import AtLeastOneBit, Augmented, ImageFilesConfig, ImageFilesTask
 from orchid.tasks.vision import ViTConfig
@@ -166,6 +167,23 @@ def test_a_run_draws_and_classifies_a_users_images(tmp_path: Path, classes: int)
     metrics = own.evaluate_own(model, "cpu", found, out)
     assert 0 <= metrics["own/accuracy"] <= 1
     assert len((out / "own_predictions.tsv").read_text().splitlines()) == 1 + 2 * classes
+
+
+def test_a_run_knows_its_classes(tmp_path: Path) -> None:
+    """Without its data it takes a user's images; on data with other classes it says so."""
+    folder = imagenet_folder(tmp_path / "data", images=2)
+    experiment = get_recipe("vision/imagenet-b-p16").tiny()
+    experiment.task = ImageFilesConfig(data=str(folder), image_size=16, workers=0)
+    experiment.model = ViTConfig(patch_size=8, d_model=16, depth=1)
+    Engine(experiment, tmp_path / "run", cpu=True).train()
+    moved = folder.rename(tmp_path / "moved")
+    engine = load_run(tmp_path / "run", cpu=True)
+    assert "own/accuracy" in evaluate_folder(engine, moved / "val")
+    for split in ("train", "val"):
+        (moved / split / "n00000001").rename(moved / split / "zz")
+    engine.experiment.task.data = str(moved)
+    with pytest.raises(ValueError, match="other classes than the run was trained on, such as 'n00000001'"):
+        engine.evaluate()
 
 
 def test_a_users_images_are_cut_as_what_is_evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

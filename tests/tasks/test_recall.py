@@ -74,10 +74,14 @@ class TestStreams:
         assert all(last - first == batches - 1 for first, last in ranges)
         assert all(a[1] < b[0] for a, b in itertools.pairwise(sorted(ranges)))
         assert max(last for _, last in ranges) < (1 << 32 if device == "cpu" else 1 << 63)
-        with pytest.raises(ValueError, match=f"seed={seeds} must lie in"):
-            generator_seed("train", seeds, 0, device)
-        with pytest.raises(ValueError, match=f"batch={batches} must lie in"):
-            generator_seed("train", 0, batches, device)
+        beyond = [
+            generator_seed(split, seed, index, device)
+            for split in splits
+            for seed, index in ((seeds, 0), (seeds, 1), (12345678901, 7), (0, batches), (1, batches))
+        ]
+        assert len(set(beyond)) == len(beyond) and max(beyond) < (1 << 32 if device == "cpu" else 1 << 63)
+        with pytest.raises(ValueError, match="seed=-1 must be an integer of at least 0"):
+            generator_seed("train", -1, 0, device)
 
     def test_generators_with_these_seeds_differ(self) -> None:
         """The CPU's generator reads 32 bits of its seed: every field must be among them."""

@@ -311,6 +311,17 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_what_texts_spell_is_text(tmp_path: Path) -> None:
+    shards = word_shards(tmp_path)
+    (tmp_path / "text" / "words.txt").write_text("the [MASK] [PAD] cat\n")
+    made = build_shards(tmp_path / "text", tmp_path / "tokenizer", shards)
+    ids = made.rows(torch.tensor([0]), made.tokens)[0].tolist()
+    assert made.special.mask not in ids and made.special.pad not in ids
+    (tmp_path / "text" / "words.txt").write_text("")
+    with pytest.raises(ValueError, match="has no text"):
+        build_shards(tmp_path / "text", tmp_path / "tokenizer", shards)
+
+
 def test_a_run_is_not_resumed_on_other_shards(tmp_path: Path) -> None:
     shards = word_shards(tmp_path)
     valid = shutil.copytree(shards, tmp_path / "valid")
@@ -322,7 +333,7 @@ def test_a_run_is_not_resumed_on_other_shards(tmp_path: Path) -> None:
     text.write_text(before.replace("cat", "dog"))
     build_shards(tmp_path / "text", tmp_path / "tokenizer", shards)
     result = CliRunner().invoke(app, command)
-    assert result.exit_code == 2 and "have changed since its checkpoint" in result.output, result.output
+    assert result.exit_code == 2 and "on other data" in result.output, result.output
     text.write_text(before)
     build_shards(tmp_path / "text", tmp_path / "tokenizer", shards)
     result = CliRunner().invoke(app, command)

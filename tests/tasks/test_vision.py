@@ -12,10 +12,11 @@ import torch
 import torch.nn.functional as F
 from helpers import cifar_folder, imagenette_folder
 from PIL import Image
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from orchid.cli import app
 from orchid.recipes import get_recipe
+from orchid.report.predictions import _short
 from orchid.tasks.augment import cropped_and_flipped, erased, mixed, normalised
 from orchid.tasks.cifar import load_cifar10
 from orchid.tasks.image_files import ImageFilesConfig
@@ -23,6 +24,7 @@ from orchid.tasks.image_folder import read_folder
 from orchid.tasks.imagenette import load_imagenette
 from orchid.tasks.vision import IMAGE_SETS, ImageConfig, ImageTask, ViTConfig
 from orchid.train.engine import Engine
+from orchid.train.run_folder import RunFolder
 
 
 class TestFiles:
@@ -229,6 +231,42 @@ def test_pictures_that_fail_take_nothing_from_a_run(tmp_path: Path, monkeypatch:
     assert outcome.result is not None and (tmp_path / "run" / "result.json").is_file()
 
 
+class TestWhereDataLie:
+    """A run is known by what its data hold."""
+
+    def train(self, data: Path, out: Path, *extra: str) -> Result:
+        command = ["train", "vision/cifar10-s-p4", "--tiny", "--cpu", "--data", str(data), "--out", str(out), *extra]
+        return CliRunner().invoke(app, command)
+
+    def test_data_may_move_but_not_change(self, tmp_path: Path) -> None:
+        data, out = cifar_folder(tmp_path / "cifar"), tmp_path / "run"
+        assert self.train(data, out, "--time-limit", "0").exit_code == 0
+        moved = data.rename(tmp_path / "moved")
+        other = cifar_folder(tmp_path / "other", images=30)
+        result = self.train(other, out, "--resume")
+        assert result.exit_code == 2 and "on other data" in result.output, result.output
+        result = self.train(moved, out, "--resume")
+        assert result.exit_code == 0, result.output
+        assert RunFolder(out).read_config()["task"]["data"] == str(moved), "found where it lies now"
+
+    def test_a_wrong_folder_claims_none(self, tmp_path: Path) -> None:
+        data, out = cifar_folder(tmp_path / "cifar"), tmp_path / "run"
+        (tmp_path / "wrong").mkdir()
+        assert self.train(tmp_path / "wrong", out).exit_code == 2
+        assert not out.exists() and self.train(data, out).exit_code == 0
+
+    def test_what_is_found_cannot_be_set(self, tmp_path: Path) -> None:
+        result = self.train(cifar_folder(tmp_path), tmp_path / "run", "--set", "task.digest=x")
+        assert result.exit_code == 2 and "found in what the run reads" in result.output
+
+    def test_evaluation_draws_again(self, tmp_path: Path) -> None:
+        data, out = cifar_folder(tmp_path / "cifar"), tmp_path / "run"
+        assert self.train(data, out).exit_code == 0
+        (out / "predictions.png").unlink()
+        assert CliRunner().invoke(app, ["eval", str(out), "--cpu"]).exit_code == 0
+        assert (out / "predictions.png").is_file()
+
+
 class TestOwnImages:
     def trained(self, tmp_path: Path) -> Path:
         run = tmp_path / "run"
@@ -277,13 +315,18 @@ class TestOwnImages:
         assert read_folder(tmp_path, IMAGE_SETS["imagenette"].classes, 8).labels.tolist() == [0]
         assert read_folder(tmp_path, ("n01440764", "n02102040"), 8).labels.tolist() == [0], "a model of ImageNet"
 
+    def test_long_names_have_room(self, tmp_path: Path) -> None:
+        assert _short("cat") == "cat" and len(_short("a_rather_long_class_name_of_number_7")) <= 18
+
     def test_what_is_wrong_is_named(self, tmp_path: Path) -> None:
         classes = ("cat", "dog")
+        (tmp_path / ".thumbnails").mkdir()
+        Image.new("RGB", (8, 8)).save(tmp_path / ".thumbnails" / "a.png")
         with pytest.raises(ValueError, match="has no images"):
             read_folder(tmp_path, classes, 8)
         (tmp_path / "dgo").mkdir()
         (tmp_path / "dgo" / "a.png").write_bytes(b"no image")
-        with pytest.raises(ValueError, match=r"no class 'dgo'.*dog"):
+        with pytest.raises(ValueError, match=r"no class 'dgo'; did you mean 'dog'\?; it knows cat, dog"):
             read_folder(tmp_path, classes, 8)
         (tmp_path / "dgo").rename(tmp_path / "dog")
         with pytest.raises(ValueError, match=r"a\.png cannot be read"):

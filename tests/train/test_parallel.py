@@ -42,7 +42,9 @@ def train(
     launch = [sys.executable]
     if processes > 1:
         launch += ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
-    command = [*launch, *program, "train", "recall/demo-orchid", "--tiny", "--cpu", "--out", str(out)]
+    # without a GPU, several processes need not be told to stay on the CPU
+    cpu = ["--cpu"] if processes == 1 or torch.cuda.is_available() else []
+    command = [*launch, *program, "train", "recall/demo-orchid", "--tiny", *cpu, "--out", str(out)]
     for setting in settings:
         command += ["--set", setting]
     done = subprocess.run([*command, *extra], capture_output=True, text=True, timeout=240)

@@ -115,7 +115,7 @@ def eval_command(
         say_if_unfinished(engine)
         metrics = evaluate_run(engine) if data is None else evaluate_folder(engine, data)
     if data is not None:
-        console.print(f"predictions: {run / 'own_predictions.tsv'}")
+        console.print(f"predictions: {run / 'own_predictions.tsv'}\npicture: {run / 'own_predictions.png'}")
     for name, value in metrics.items():
         console.print(f"{name}  {value:.4f}")
 

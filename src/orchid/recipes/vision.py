@@ -105,7 +105,9 @@ def _imagenette(name: str, model: dict[str, Any]) -> Experiment:
 def _imagenette_files(name: str, model: dict[str, Any]) -> Experiment:
     """ImageNet's path, timm's pipeline, at Imagenette's size."""
     experiment = _imagenette(name, model)
-    experiment.task = ImageFilesConfig(image_size=IMAGE_SETS["imagenette"].side)
+    experiment.task = ImageFilesConfig(
+        image_size=IMAGE_SETS["imagenette"].side, expected_classes=len(IMAGE_SETS["imagenette"].classes)
+    )
     experiment.train.graph = False
     return experiment
 

@@ -78,5 +78,6 @@ def _runtime_section(benchmark: dict[str, Any], before: dict[str, Any] | None, *
 
 
 def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
     with atomic(path) as temporary:
         temporary.write_text(text)

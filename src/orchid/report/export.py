@@ -35,6 +35,7 @@ def export_run(run: Path, out: Path, tokenizer: Path | None) -> Engine:
     result = folder.read_result()
     parameters = sum(p.numel() for p in model.parameters())
     card = None if result is None else model_card(model.config, result, parameters)
+    model.config.sparse_prediction = False  # for pre-training: others expect logits of every token
     model.save_pretrained(out)
     if chosen is not None:
         chosen.save_pretrained(out)

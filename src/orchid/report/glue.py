@@ -12,8 +12,8 @@ from orchid.files import atomic_folder, write_json
 from orchid.ops.checks import check_choice
 from orchid.recipes import get_recipe
 from orchid.recipes.bert import glue_training
-from orchid.tasks.glue import GlueTask
-from orchid.tasks.glue_data import GLUE, find_files, read_examples
+from orchid.tasks.glue import GlueTask, examples_digest, model_digest
+from orchid.tasks.glue_data import GLUE, find_files, is_sample, read_examples
 from orchid.tasks.tokenizer import start_tokenizer
 from orchid.train.config import Experiment
 from orchid.train.engine import Engine, Outcome
@@ -42,6 +42,7 @@ def glue_experiments(
     """
     if not (start / "config.json").is_file():
         raise ValueError(f"{start} is not a pre-trained model: it has no config.json (`orchid export` writes one)")
+    own = model_digest(start)
     names = [name for name in (FIRST, *GLUE) if name in {check_choice("--tasks", name, GLUE) for name in names}]
     planned = []
     for seed in seeds:
@@ -56,16 +57,27 @@ def glue_experiments(
             if not tiny:
                 experiment.train = glue_training(spec, examples, large=large)
             experiment.seed, experiment.task.data, experiment.model.start = seed, str(data), str(start)
-            experiment.task.pooling = pooling
+            experiment.task.pooling, experiment.model.digest = pooling, own
+            experiment.task.digest = examples_digest(data, spec)
             folder = out / name / f"seed-{seed}"
             if spec.from_mnli and (FIRST in names or _mnli_is_there(experiment, folder)):
-                experiment.model.start = str(mnli_model(folder))
+                _start_from(experiment, mnli_model(folder))
             planned.append((experiment, folder))
     start_tokenizer(start, max(experiment.task.length for experiment, _ in planned))
     for experiment, folder in planned:
-        if RunFolder(folder).config.is_file():
-            RunFolder(folder).check(experiment.to_dict())
+        _check(experiment, folder)
     return planned
+
+
+def _check(experiment: Experiment, folder: Path) -> None:
+    """Accept a folder that holds a run only as this run's."""
+    if RunFolder(folder).config.is_file():
+        RunFolder(folder).check(experiment.to_dict())
+
+
+def _start_from(experiment: Experiment, model: Path) -> None:
+    """Start from a model that may not be there yet."""
+    experiment.model.start, experiment.model.digest = str(model), model_digest(model) if model.is_dir() else ""
 
 
 def mnli_model(folder: Path) -> Path:
@@ -79,8 +91,9 @@ def _mnli_is_there(experiment: Experiment, folder: Path) -> bool:
     if not model.is_dir():
         return False
     stored = RunFolder(model.parent).read_config()
+    start = "digest" if stored["model"].get("digest") else "start"
     wanted = {
-        "model.start": (stored["model"].get("start"), experiment.model.start),
+        f"model.{start}": (stored["model"].get(start), getattr(experiment.model, start)),
         "task.pooling": (stored["task"].get("pooling", ""), experiment.task.pooling),
         "task.length": (stored["task"].get("length"), experiment.task.length),
     }
@@ -99,8 +112,13 @@ def remarks(experiment: Experiment, folder: Path) -> list[str]:
     found = []
     if spec.from_mnli and experiment.model.start != str(mnli_model(folder)):
         found.append(f"not from {FIRST}")
-    if spec.name == FIRST and len(find_files(Path(experiment.task.data), spec)[1]) == 1:
+    train, dev = find_files(Path(experiment.task.data), spec)
+    if spec.name == FIRST and len(dev) == 1:
         found.append("one development file; the paper's is the mean of two")
+    if is_sample(train):
+        found.append("trained on a sample")
+    if any(map(is_sample, dev)):
+        found.append("scored on a sample")
     return found
 
 
@@ -109,7 +127,10 @@ def run_glue(planned: list[tuple[Experiment, Path]], *, cpu: bool) -> Outcome | 
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise ValueError("orchid glue runs in one process, not under torchrun: its runs take minutes on one device")
     for experiment, folder in planned:
-        if (folder / MODEL).is_dir():  # the last thing that appears
+        if not experiment.model.digest:  # started from what this very call has fine-tuned
+            _start_from(experiment, Path(experiment.model.start))
+            _check(experiment, folder)
+        if (folder / MODEL).is_dir() and any(folder.glob("predictions*.tsv")):  # the model appears last
             continue
         engine = Engine(experiment, folder, resume=True, cpu=cpu)
         outcome = engine.train()

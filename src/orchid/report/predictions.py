@@ -11,6 +11,7 @@ from orchid.files import atomic
 from orchid.tasks.image_folder import OwnImages
 
 SAMPLES = 24  # images shown, mistakes first
+ROOM = 18  # letters of a class's name above a sample
 MATRIX = 30  # classes that a confusion matrix has room for
 
 
@@ -64,23 +65,29 @@ def _draw_matrix(axes: Any, labels: Tensor, predicted: Tensor, classes: tuple[st
             if pairs[row, column]:
                 shade = "white" if rows[row, column] > 50 else "black"
                 axes.text(column, row, f"{rows[row, column]:.0f}", ha="center", va="center", color=shade, fontsize=8)
-    axes.set_xticks(range(count), classes, rotation=45, ha="right")
-    axes.set_yticks(range(count), classes)
+    names = [_short(name) for name in classes]
+    axes.set_xticks(range(count), names, rotation=45, ha="right")
+    axes.set_yticks(range(count), names)
     axes.set(xlabel="taken for", ylabel="is", title=f"{_title(labels, predicted)}; rows in percent")
 
 
 def _draw_samples(
     panels: Any, images: Tensor, labels: Tensor | None, predicted: Tensor, classes: tuple[str, ...]
 ) -> None:
-    shown = _samples(predicted if labels is None else labels, predicted)
+    shown, names = _samples(predicted if labels is None else labels, predicted), [_short(name) for name in classes]
     for panel, number in zip(panels.flat, shown.tolist(), strict=False):
         panel.imshow(images[number].permute(1, 2, 0).numpy(), interpolation="nearest")
-        taken, wrong = classes[predicted[number]], labels is not None and labels[number] != predicted[number]
-        told = f"{taken}\n(is {classes[labels[number]]})" if labels is not None and wrong else taken
+        taken, wrong = names[predicted[number]], labels is not None and labels[number] != predicted[number]
+        told = f"{taken}\n(is {names[labels[number]]})" if labels is not None and wrong else taken
         colour = "black" if labels is None else "#b71c1c" if wrong else "#1b5e20"
         panel.set_title(told, fontsize=8, color=colour)
     for panel in panels.flat:
         panel.axis("off")
+
+
+def _short(name: str) -> str:
+    """Return a class's name as long as there is room for."""
+    return name if len(name) <= ROOM else f"{name[: ROOM // 2 - 1]}…{name[-(ROOM // 2) :]}"
 
 
 def _samples(labels: Tensor, predicted: Tensor) -> Tensor:

@@ -36,9 +36,12 @@ def read_experiment(path: Path) -> Experiment:
 
 
 def evaluate_run(engine: Engine) -> dict[str, float]:
-    """Return the test metrics of a run's model."""
+    """Return the test metrics of a run's model; its pictures, if it has any, are drawn again."""
     with _data_in_reach(engine.experiment, engine.folder.path):
-        return engine.evaluate()
+        metrics = engine.evaluate()
+    if engine.finished:
+        engine.draw()
+    return metrics
 
 
 @contextmanager

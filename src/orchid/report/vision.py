@@ -38,9 +38,12 @@ def image_table(runs: list[Run], images: str, *, whole: bool = True) -> str:
         if whole and all(_other_model(recipe, group[0]) for group in groups):
             groups = [[], *groups]  # what the recipe has now was not run
         lines += [_line(recipe, group, count) for group in groups]
+    trained = [run["config"]["train"] for run in found]
+    once = all(train["evaluate_every"] >= train["steps"] for train in trained)
     caption = (
-        f"Test accuracy in percent, mean and range over seeds, on {device(found[0])}; each run evaluates the test "
-        "set once, at its end. Several runs shared the GPU: seconds in these files are not timings."
+        f"Test accuracy in percent, mean and range over seeds, on {device(found[0])}; "
+        + ("each run evaluates the test set once, at its end. " if once else "that of the last step. ")
+        + "Where runs shared a device, seconds in these files are not timings."
     )
     measured = "accuracy, %" if images == "cifar10" else "top-1 (/ top-5), %"
     header = ["recipe", "parameters", "epochs", "augmentation", measured, "paper", "seeds"]
@@ -48,7 +51,8 @@ def image_table(runs: list[Run], images: str, *, whole: bool = True) -> str:
 
 
 def _settings(run: Run) -> dict[str, Any]:
-    return {key: value for key, value in run["config"].items() if key != "seed"}
+    config = {key: value for key, value in run["config"].items() if key != "seed"}
+    return {**config, "task": {key: value for key, value in config["task"].items() if key not in ("data", "digest")}}
 
 
 def _other_model(recipe: str, run: Run) -> dict[str, Any]:

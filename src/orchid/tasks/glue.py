@@ -9,13 +9,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from orchid.files import atomic
+from orchid.files import atomic, file_digest, joint_digest
 from orchid.ops.checks import check_choice
-from orchid.tasks.glue_data import GLUE, Example, find_files, read_examples, score
+from orchid.tasks.glue_data import GLUE, Example, GlueSpec, find_files, read_examples, score
 from orchid.tasks.seeds import EpochOrder
 from orchid.tasks.tokenizer import start_tokenizer
 
 EVALUATED = 128  # examples evaluated together
+MODEL_FILES = (".safetensors", ".json", ".txt")
 
 
 @dataclass
@@ -44,21 +45,26 @@ def encode(examples: list[Example], tokenizer: Any, length: int) -> Encoded:
 class GlueTask:
     """Fine-tunes a pre-trained model; a batch is a pure function of its step."""
 
-    def __init__(self, config: "GlueConfig", start: str, seed: int) -> None:
+    def __init__(self, config: "GlueConfig", model: "StartConfig", seed: int) -> None:
         from orchid.models.bert.configuration import POOLINGS
 
         self.spec = GLUE[check_choice("task.name", config.name, GLUE)]
-        if not config.data or not start:
+        if not config.data or not model.start:
             raise ValueError("task.data must name a folder of GLUE tasks and model.start a pre-trained model's folder")
-        self.start = start
+        self.config, self.model = config, model
         self.pooling = check_choice("task.pooling", config.pooling or self.spec.pooling, POOLINGS)
         train, dev = find_files(Path(config.data), self.spec)
-        tokenizer = self.tokenizer = start_tokenizer(Path(start), config.length)
+        tokenizer = self.tokenizer = start_tokenizer(Path(model.start), config.length)
         self.train = encode(read_examples(train, self.spec), tokenizer, config.length)
         self.dev = {
             path.name.split(".")[0]: encode(read_examples(path, self.spec), tokenizer, config.length) for path in dev
         }
         self._order = EpochOrder(len(self.train), seed)
+
+    def identify(self) -> None:
+        """Keep what tells these examples, and the model that is started from, from others at the same places."""
+        self.config.digest = examples_digest(Path(self.config.data), self.spec)
+        self.model.digest = model_digest(Path(self.model.start))
 
     def build_model(self) -> nn.Module:
         """Return the pre-trained model with a new head."""
@@ -68,7 +74,7 @@ class GlueTask:
 
         labels = self.spec.labels or (self.spec.label,)
         return AutoModelForSequenceClassification.from_pretrained(
-            self.start,
+            self.model.start,
             id2label=dict(enumerate(labels)),
             label2id={label: number for number, label in enumerate(labels)},
             classifier_pooling=self.pooling,
@@ -139,23 +145,43 @@ class GlueConfig:
         data: the folder of all tasks.
         length: tokens of an example.
         pooling: of the classifier, "cls" or "mean"; empty is the paper's for the task.
+        digest: of the examples' files, once they have been read.
     """
 
     name: str
     data: str = ""
     length: int = 128
     pooling: str = ""
+    digest: str = ""
 
     def build(self, model: "StartConfig", seed: int) -> GlueTask:
         """Return the task."""
-        return GlueTask(self, model.start, seed)
+        return GlueTask(self, model, seed)
 
 
 @dataclass(kw_only=True)
 class StartConfig:
-    """The model to start from: a Hugging Face folder."""
+    """The model to start from.
+
+    Attributes:
+        start: a Hugging Face folder.
+        digest: of its weights, settings and tokenizer, once they have been read.
+    """
 
     start: str = ""
+    digest: str = ""
+
+
+def examples_digest(data: Path, spec: GlueSpec) -> str:
+    """Return a digest of a task's examples."""
+    train, dev = find_files(data, spec)
+    return joint_digest(file_digest(path) for path in (train, *dev))
+
+
+def model_digest(folder: Path) -> str:
+    """Return a digest of a Hugging Face model: its weights, settings and tokenizer."""
+    files = sorted(path for path in folder.iterdir() if path.suffix in MODEL_FILES and path.is_file())
+    return joint_digest(part for path in files for part in (path.name, file_digest(path)))
 
 
 def steps_for(examples: int, epochs: int, batch_size: int) -> int:

@@ -129,12 +129,19 @@ def find_files(folder: Path, spec: GlueSpec) -> tuple[Path, list[Path]]:
         return train, [matched]
 
 
+def is_sample(path: Path) -> bool:
+    """Return whether a file has a part of the official examples only."""
+    return path.name.partition(".")[0].endswith("_sample")
+
+
 def read_examples(path: Path, spec: GlueSpec) -> list[Example]:
     """Return the examples of a TSV file; what is wrong with a line is an error that names it."""
     lines = [line.rstrip("\r\n").split("\t") for line in read_lines(path)]
     if not lines:
         raise ValueError(f"{path} is empty")
     header, rows, first = (list(spec.columns), lines, 1) if spec.columns else (lines[0], lines[1:], 2)
+    if spec.label not in header:  # the official files of MNLI have annotators' labels beside the one agreed on
+        header = [spec.label if name == "gold_label" else name for name in header]
     missing = [name for name in (*spec.texts, spec.label) if name not in header]
     if missing:
         raise ValueError(f"{path}, line 1: no column {missing[0]!r} among {', '.join(header)}")

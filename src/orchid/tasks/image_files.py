@@ -9,7 +9,7 @@ import random
 import signal
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
+from orchid.files import joint_digest
 from orchid.ops.checks import check_at_least, check_fraction, check_positive_or_zero, check_share
 from orchid.tasks.augment import mixed, mixed_cross_entropy
 from orchid.tasks.image_folder import SUFFIXES, OwnImages, middle, read_folder
@@ -111,6 +112,16 @@ class ImageFilesTask:
         self._files: dict[str, Files] | dict[str, Packed] | None = None
         self._stream: tuple[int, Iterator[tuple[Tensor, Tensor]]] | None = None
 
+    def identify(self) -> None:
+        """Keep the classes, in the order of the model's outputs."""
+        self.config.classes = list(self.files()["train"].classes)
+        self.config.digest = joint_digest(self.config.classes)
+        training_transform(self.config)  # a wrong policy is told before a folder is claimed, and so is a missing timm
+
+    def classes(self) -> tuple[str, ...]:
+        """Return the classes that the model was trained on, or is to be."""
+        return tuple(self.config.classes) or self.files()["train"].classes
+
     def files(self) -> dict[str, Files] | dict[str, Packed]:
         """Return what to train on and what to evaluate on: files, listed once, or a packed Imagenette."""
         if self._files is None:
@@ -126,12 +137,15 @@ class ImageFilesTask:
             if train != test:
                 other = sorted(set(train) ^ set(test))
                 raise ValueError(f"{folder}: train and {held.name} differ in their classes, such as {other[0]!r}")
+            if self.config.classes and train != tuple(self.config.classes):
+                other = sorted(set(train) ^ set(self.config.classes)) or list(train)
+                raise ValueError(f"{folder} has other classes than the run was trained on, such as {other[0]!r}")
         return self._files
 
     def build_model(self) -> nn.Module:
         """Return the model for these images; only its shape needs no files."""
-        known = self.config.data or torch.get_default_device().type != "meta"
-        return self.model.build(self.config.image_size, len(self.files()["train"].classes) if known else 1000)
+        known = self.config.classes or self.config.data or torch.get_default_device().type != "meta"
+        return self.model.build(self.config.image_size, len(self.classes()) if known else self.config.expected_classes)
 
     def train_batch(self, index: int, size: int, device: Any) -> tuple[Tensor, ...]:
         """Return a whole batch."""
@@ -224,14 +238,14 @@ class ImageFilesTask:
 
     def own_images(self, folder: Path) -> OwnImages:
         """Read a user's images."""
-        return read_folder(folder, self.files()["train"].classes, self.config.image_size)
+        return read_folder(folder, self.classes(), self.config.image_size)
 
     def evaluate_own(self, model: nn.Module, device: Any, own: OwnImages, folder: Path) -> dict[str, float]:
         """Classify a user's images: see ``report.predictions.keep_own``."""
         from orchid.report.predictions import keep_own
 
         pictures = (read_rgb(path, str(path)) for path in own.files)
-        return keep_own(own, self.predictions(model, pictures, device), self.files()["train"].classes, folder)
+        return keep_own(own, self.predictions(model, pictures, device), self.classes(), folder)
 
 
 def _item_seed(seed: int, place: int) -> int:
@@ -282,17 +296,20 @@ class AtLeastOneBit:
 def training_transform(config: "ImageFilesConfig") -> Callable[[Any], Tensor]:
     """Return timm's training pipeline: random crop and flip, RandAugment or AugMix, erasing."""
     create_transform, augment_and_mix_transform = _timm()
-    crop, policy, finish = create_transform(
-        config.image_size,
-        is_training=True,
-        separate=True,
-        auto_augment=config.auto_augment or None,
-        interpolation="bicubic",
-        mean=MEAN,
-        std=DEVIATION,
-        re_prob=config.erasing,
-        re_mode="pixel",
-    )
+    try:
+        crop, policy, finish = create_transform(
+            config.image_size,
+            is_training=True,
+            separate=True,
+            auto_augment=config.auto_augment or None,
+            interpolation="bicubic",
+            mean=MEAN,
+            std=DEVIATION,
+            re_prob=config.erasing,
+            re_mode="pixel",
+        )
+    except AssertionError:  # timm's word for it
+        raise ValueError(f"task.auto_augment={config.auto_augment!r} is no policy of timm's") from None
     for stage in policy.transforms:
         for operation in getattr(stage, "ops", ()):
             if operation.name.startswith("Posterize"):
@@ -314,6 +331,8 @@ def _timm() -> tuple[Any, Any]:
         from timm.data.auto_augment import augment_and_mix_transform
     except ImportError:
         raise ValueError("files of images are augmented by timm (pip install 'orchid-torch[vision]')") from None
+    except RuntimeError as error:  # torchvision, which timm needs, is built for one build of torch
+        raise ValueError(f"torchvision does not fit this torch ({error}): install both from the same place") from None
     return create_transform, augment_and_mix_transform
 
 
@@ -333,6 +352,9 @@ class ImageFilesConfig:
         label_smoothing: share of a label spread over all classes.
         crop: share of the resized side that is evaluated.
         evaluated: images evaluated together.
+        expected_classes: how many, as far as can be told before the data are read.
+        classes: their names, once the data have been read, in the order of the model's outputs.
+        digest: of these.
     """
 
     data: str = ""
@@ -346,6 +368,9 @@ class ImageFilesConfig:
     label_smoothing: float = 0.1
     crop: float = 0.9
     evaluated: int = 256
+    expected_classes: int = 1000
+    classes: list[str] = field(default_factory=list)
+    digest: str = ""
 
     def build(self, model: ViTConfig, seed: int) -> ImageFilesTask:
         """Return the task."""

@@ -14,6 +14,9 @@ from orchid.tasks.pixels import read_rgb
 
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
 
+HIDDEN = (".", "__MACOSX")  # how folders begin that file managers leave behind
+LISTED = 20  # classes that a message has room for
+
 
 @dataclass
 class OwnImages:
@@ -31,13 +34,13 @@ def read_folder(folder: Path, classes: tuple[str, ...], side: int) -> OwnImages:
     known = {name.lower().replace(" ", "_"): number for number, name in enumerate(classes)}
     files: list[Path] = []
     labels: list[int] = []
-    for own in sorted(path for path in folder.iterdir() if path.is_dir()):
+    for own in sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(HIDDEN)):
         found = _images(own)
         name = own.name.lower().replace(" ", "_")
         if name not in known and own.name in FOLDERS:
             name = FOLDERS[own.name].lower().replace(" ", "_")
         if found and name not in known:
-            raise ValueError(f"{own}: the model knows no class {own.name!r}{did_you_mean(own.name, list(classes))}")
+            raise ValueError(_unknown(own, classes))
         files += found
         labels += [known.get(name, 0)] * len(found)
     loose = _images(folder)
@@ -47,6 +50,13 @@ def read_folder(folder: Path, classes: tuple[str, ...], side: int) -> OwnImages:
         raise ValueError(f"{folder} has no images ({', '.join(SUFFIXES)})")
     pixels = torch.stack([middle(read_rgb(path, str(path)), side) for path in files or loose])
     return OwnImages(pixels, files or loose, torch.tensor(labels) if files else None)
+
+
+def _unknown(folder: Path, classes: tuple[str, ...]) -> str:
+    """Return what to say of a folder that has no class's name."""
+    close = did_you_mean(folder.name.lower(), [name.lower() for name in classes])
+    known = ", ".join(classes[:LISTED]) + (f" and {len(classes) - LISTED} more" if len(classes) > LISTED else "")
+    return f"{folder}: the model knows no class {folder.name!r}{close}; it knows {known}"
 
 
 def _images(folder: Path) -> list[Path]:

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from orchid.files import joint_digest
 from orchid.ops.checks import check_at_least, check_fraction
 from orchid.tasks.seeds import EpochOrder, generator_seed
 from orchid.tasks.shards import Shards, Special
@@ -109,9 +110,10 @@ class MaskedLMTask:
             self._data = (train, valid)
         return self._data
 
-    def fingerprint(self) -> str:
-        """Return what tells these shards for training from others in the same folder."""
-        return self.data()[0].fingerprint()
+    def identify(self) -> None:
+        """Keep what tells these shards from others in the same folders."""
+        train, valid = self.data()
+        self.config.digest = joint_digest(shards.fingerprint() for shards in (train, *valid))
 
     def train_batch(self, index: int, size: int, device: Any) -> tuple[Tensor, ...]:
         """Return what is seen and what is asked at a step; where rows are cut short, also which tokens are real."""
@@ -186,6 +188,7 @@ class MaskedLMConfig:
         mask_rate: share of the tokens hidden.
         short_share: share of the rows that are cut short and padded in training.
         valid_rows: rows evaluated, of each folder.
+        digest: of the shards, once they have been read.
     """
 
     train: str = ""
@@ -194,6 +197,7 @@ class MaskedLMConfig:
     mask_rate: float = 0.3
     short_share: float = 0.0
     valid_rows: int = 2048
+    digest: str = ""
 
     def build(self, model: "BertConfig", seed: int) -> MaskedLMTask:
         """Return the task."""

@@ -1,9 +1,11 @@
 """Random streams of data: one for every batch of every split and seed."""
 
+import hashlib
+
 import torch
 from torch import Tensor
 
-from orchid.ops.checks import check_choice
+from orchid.ops.checks import check_at_least, check_choice
 
 SPLITS = ("train", "test", "valid")
 
@@ -12,16 +14,18 @@ def generator_seed(split: str, seed: int, index: int, device: torch.device | str
     """Return the seed of a batch's random generator; no two batches of any split and seed share one on a device.
 
     Split, seed and index are fields of the number. A CUDA generator tells all 64 bits of its seed apart; that of the
-    CPU (a Mersenne Twister) reads the lower 32 only, so there the fields are narrower. "set" is the split of what a
-    finite training set is drawn with.
+    CPU (a Mersenne Twister) reads the lower 32 only, so there the fields are narrower. Numbers that do not fit their
+    fields are hashed: two batches share one with a chance of 2^-32 then. "set" is the split of what a finite training
+    set is drawn with.
     """
     wide = torch.device(device).type == "cuda"
     splits = (*SPLITS, "set") if wide else ("test", "train", "valid", "set")
     number = splits.index(check_choice("split", split, (*SPLITS, "set")))
     seed_bits, index_bits = (28, 32) if wide else (12, 18)
-    for name, value, bits in (("seed", seed, seed_bits), ("batch", index, index_bits)):
-        if not 0 <= value < 1 << bits:
-            raise ValueError(f"{name}={value} must lie in 0 ... 2**{bits} - 1 on device {torch.device(device).type!r}")
+    check_at_least("seed", seed, 0)
+    if seed >> seed_bits or index >> index_bits:
+        hashed = hashlib.blake2b(f"{split} {seed} {index}".encode(), digest_size=7 if wide else 4)
+        return int.from_bytes(hashed.digest(), "little")
     return (number << (seed_bits + index_bits)) + (seed << index_bits) + index
 
 

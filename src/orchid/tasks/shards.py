@@ -17,9 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from orchid.files import atomic, remove_strays, write_json
+from orchid.files import atomic, file_digest, remove_strays, write_json
 from orchid.tasks.corpus import documents, text_files
-from orchid.tasks.tokenizer import TOKENIZER, file_digest, vocabulary_digest
+from orchid.tasks.tokenizer import TOKENIZER, vocabulary_digest
 
 INDEX = "index.json"
 SPECIAL = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
@@ -54,6 +54,8 @@ def build_shards(
     for stale in out.glob("[0-9]" * 5 + "*"):
         if int(stale.name[:5]) >= len(files):
             stale.unlink()
+    if not any(entry["tokens"] for entry in entries):
+        raise ValueError(f"{source} has no text: its files are empty")
     write_json(out / INDEX, maker.facts() | {"shards": entries})
     return Shards(out)
 
@@ -80,6 +82,7 @@ class _Maker:
             raise ValueError(f"{path} cannot be read ({error})") from None
         self.tokenizer.no_truncation()
         self.tokenizer.no_padding()
+        self.tokenizer.encode_special_tokens = True  # a text that spells "[MASK]" has three words there, not a mask
         self.special = {name: self.tokenizer.token_to_id(token) for name, token in SPECIAL.items()}
         missing = [SPECIAL[name] for name, number in self.special.items() if number is None]
         if missing:

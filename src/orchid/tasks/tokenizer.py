@@ -4,16 +4,12 @@ import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from orchid.files import file_digest
+
 if TYPE_CHECKING:
     from orchid.tasks.shards import Shards
 
 TOKENIZER = "tokenizer.json"
-
-
-def file_digest(path: Path) -> str:
-    """Return a file's SHA-256."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def vocabulary_digest(vocabulary: dict[str, int]) -> str:

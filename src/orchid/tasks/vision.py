@@ -1,5 +1,6 @@
 """Image classification with everything on the training device: images, augmentation, batches (section 4.3)."""
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from orchid.files import joint_digest
 from orchid.models.vit import OrchidViT
 from orchid.ops.checks import check_at_least, check_choice, check_fraction, check_positive_or_zero, check_share
 from orchid.tasks import cifar, imagenette
@@ -58,14 +60,20 @@ class ImageTask:
             check_positive_or_zero(f"task.{name}", getattr(config, name))
         self.config, self.model, self.seed = config, model, seed
         self._data: dict[str, tuple[Tensor, Tensor]] | None = None
+        self._device: Any = None
         self._order: EpochOrder | None = None
+
+    def identify(self) -> None:
+        """Keep what tells these images and labels from others."""
+        parts = [part for pair in self.data("cpu").values() for part in pair]
+        self.config.digest = joint_digest(hashlib.sha256(part.contiguous().numpy().data).hexdigest() for part in parts)
 
     def build_model(self) -> nn.Module:
         """Return the model for these images."""
         return self.model.build(self.set.side, len(self.set.classes))
 
     def data(self, device: Any) -> dict[str, tuple[Tensor, Tensor]]:
-        """Return images and labels to train on and to evaluate on, on the device; read once."""
+        """Return images and labels to train on and to evaluate on, on the device they are wanted on; read once."""
         if self._data is None:
             if not self.config.data:
                 raise ValueError(f"--data FOLDER must name a folder with {self.set.title}")
@@ -79,7 +87,10 @@ class ImageTask:
                 parts = {"train": (images[kept], labels[kept]), "valid": (images[held], labels[held])}
             else:
                 parts = {"train": (images, labels), "test": self.set.load(folder, "test")}
-            self._data = {name: (x.to(device), y.to(device)) for name, (x, y) in parts.items()}
+            self._data = parts
+        if self._device != device:
+            self._data = {name: (x.to(device), y.to(device)) for name, (x, y) in self._data.items()}
+            self._device = device
         return self._data
 
     def train_batch(self, index: int, size: int, device: Any) -> tuple[Tensor, ...]:
@@ -160,6 +171,7 @@ class ImageConfig:
         mixup: the parameter of the Beta distribution that images are averaged with; 0 is never.
         cutmix: likewise, of those that get a square of another.
         label_smoothing: share of a label spread over all classes.
+        digest: of the images and labels, once they have been read.
     """
 
     images: str = "cifar10"
@@ -171,6 +183,7 @@ class ImageConfig:
     mixup: float = 0.0
     cutmix: float = 0.0
     label_smoothing: float = 0.1
+    digest: str = ""
 
     def build(self, model: "ViTConfig", seed: int) -> ImageTask:
         """Return the task."""

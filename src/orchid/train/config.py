@@ -19,6 +19,8 @@ PRECISIONS = ("no", "bf16", "fp16")
 PARALLEL = ("ddp", "fsdp")
 # What a recipe is, and what the paper reports for it.
 FIXED = ("recipe", "paper")
+# What is found in the data, or in the model that is started from, and cannot be set.
+FOUND = ("task.digest", "task.classes", "model.digest")
 
 
 class Task(Protocol):
@@ -54,11 +56,11 @@ class Pictured(Protocol):
 
 
 @runtime_checkable
-class Fingerprinted(Protocol):
-    """A task whose data are files that may change between two calls."""
+class Identified(Protocol):
+    """A task that reads files: two runs have the same data by what these hold, wherever they lie."""
 
-    def fingerprint(self) -> str:
-        """Return what tells the data for training from others of the same name."""
+    def identify(self) -> None:
+        """Read the data, and write into the settings what tells them from others: those of ``FOUND``."""
 
 
 class TaskConfig(Protocol):
@@ -176,6 +178,8 @@ def _apply(experiment: Experiment, assignment: str) -> None:
     *parents, last = path.split(".")
     if path.partition(".")[0] in FIXED:
         raise ValueError(f"{path!r} cannot be set: it belongs to the recipe; choose another recipe")
+    if path in FOUND:
+        raise ValueError(f"{path!r} cannot be set: it is found in what the run reads")
     target: Any = experiment
     for depth, key in enumerate(parents):
         _known(target, key, ".".join(parents[:depth]))

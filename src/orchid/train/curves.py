@@ -6,6 +6,8 @@ from orchid.train.run_folder import RunFolder
 # What a metric of a task that belongs in the picture may be called.
 SCORES = ("accuracy", "guess", "f1", "matthews", "spearman")
 
+FEW = 20  # points that are drawn as such: one by itself has no line
+
 
 def draw_curves(folder: RunFolder) -> None:
     """Draw the training loss and every test metric over the steps into the run's curves.png."""
@@ -21,7 +23,7 @@ def draw_curves(folder: RunFolder) -> None:
     left.set(title="training loss", xlabel="step")
     for name in names:
         points = [(entry["step"], entry[name]) for entry in history if name in entry]
-        right.plot(*zip(*points, strict=True), label=name)
+        right.plot(*zip(*points, strict=True), label=name, marker="o" if len(points) < FEW else None)
     right.set(title="score", xlabel="step")
     if names:
         right.legend(frameon=False)

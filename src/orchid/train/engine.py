@@ -1,6 +1,7 @@
 """The training loop, for one process or many, on accelerate."""
 
 import math
+import os
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -15,7 +16,8 @@ from accelerate.state import AcceleratorState
 from torch import Tensor, nn
 
 from orchid.files import write_json
-from orchid.train.config import Experiment, Fingerprinted, Pictured, Sharing, Task
+from orchid.ops.checks import check_at_least
+from orchid.train.config import Experiment, Identified, Pictured, Sharing, Task
 from orchid.train.curves import draw_curves
 from orchid.train.data import check_data
 from orchid.train.environment import commit, hardware
@@ -60,8 +62,8 @@ class Engine:
         out: the run's folder.
         resume: continue the run that the folder holds; a folder without one starts afresh.
         claim: write in the folder, which is locked while ``train`` runs. Without, the engine only reads what a run has
-            left there, be it one that another process is training at the moment: it writes and deletes nothing, and
-            cannot train.
+            left there, be it one that another process is training at the moment: it deletes nothing, writes nothing
+            but pictures, and cannot train.
         time_limit: minutes after which to stop with a checkpoint, or None.
         cpu: stay on the CPU even where there is a GPU.
         tensorboard: write event files for TensorBoard too.
@@ -80,16 +82,23 @@ class Engine:
     ) -> None:
         self.experiment, self.config = experiment, experiment.train
         self.config.check()  # again: they may have been changed since
+        check_at_least("seed", experiment.seed, 0)
         self.folder = RunFolder(out)
-        if claim and not self.folder.result.is_file():  # a finished run reads none
+        reads = claim and not self.folder.result.is_file()  # a finished run reads no data
+        if reads:
             check_data(experiment)
         self.stopper = Stopper(time_limit)
         AcceleratorState._reset_state()  # accelerate keeps one for the process; a run's settings are its own
+        # accelerate takes several processes for several single ones where there is nothing but a CPU and nobody says so
+        several = int(os.environ.get("WORLD_SIZE", "1")) > 1
+        cpu = cpu or (several and not torch.accelerator.is_available())
         self.accelerator = Accelerator(cpu=cpu, mixed_precision=self.config.precision)
         if self.config.precision == "fp16" and self.accelerator.device.type == "cpu":
             raise ValueError("train.precision='fp16' needs a GPU; use 'bf16' or 'no' on a CPU")
         torch.manual_seed(experiment.seed)
         self.task: Task = experiment.build()
+        if reads and isinstance(self.task, Identified):
+            self.task.identify()
         model = self.task.build_model()
         self.claim = claim
         if claim and self.accelerator.is_main_process:  # only now: settings that build nothing claim no folder
@@ -308,8 +317,6 @@ class Engine:
             tensors["random.cuda"] = torch.cuda.get_rng_state()
         if self.accelerator.is_main_process:
             state = {"step": self.step, "seconds": self.seconds, "metrics": self.metrics}
-            if isinstance(self.task, Fingerprinted):
-                state["data"] = self.task.fingerprint()
             if self.accelerator.scaler is not None:
                 state["scaler"] = self.accelerator.scaler.state_dict()
             self.folder.save_checkpoint(self.step, tensors, state)
@@ -320,15 +327,6 @@ class Engine:
             self._rewind()
             return
         tensors, state = checkpoint
-        # Checkpoints of before have no fingerprint: nothing to compare.
-        if (
-            isinstance(self.task, Fingerprinted)
-            and state.get("data", self.task.fingerprint()) != self.task.fingerprint()
-        ):
-            raise ValueError(
-                f"the data that {self.folder.path} was trained on have changed since its checkpoint; "
-                "bring them back or choose another --out"
-            )
         self._load_weights(_under("model.", tensors))
         load_optimizer_tensors(self.optimizer, tensors)
         torch.set_rng_state(tensors["random.cpu"])
@@ -366,11 +364,11 @@ class Engine:
             save_tensors(self.folder.model, weights, {"step": self.step})
             draw_curves(self.folder)
             write_json(self.folder.result, result)
-            self._draw()
+            self.draw()
         return result
 
-    def _draw(self) -> None:
-        """Draw the task's pictures; what goes wrong there takes nothing from a finished run."""
+    def draw(self) -> None:
+        """Draw the task's pictures into the folder; what goes wrong there takes nothing from a finished run."""
         if not isinstance(self.task, Pictured) or self.accelerator.num_processes > 1:
             return
         try:

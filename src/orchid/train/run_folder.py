@@ -15,6 +15,14 @@ from orchid.train.lock import FolderLock
 from orchid.train.sharding import spread_like, whole
 
 KEPT_CHECKPOINTS = 2
+# Settings that say where something lies, and those that say what was found there: where both are known, it may move.
+PLACES = {
+    "task.data": "task.digest",
+    "task.train": "task.digest",
+    "task.valid": "task.digest",
+    "model.start": "model.digest",
+}
+CLASSES = "task.classes"  # its digest tells as much
 
 
 class RunFolder:
@@ -37,7 +45,7 @@ class RunFolder:
         self.lock.acquire()
         try:
             self._accept(config, resume=resume)  # again: another process may have come first
-            if not self.config.is_file():
+            if not self.result.is_file():  # what has moved is found where it lies now
                 write_json(self.config, config)
             self.checkpoints.mkdir(exist_ok=True)
             for folder in (self.path, self.checkpoints):  # nobody else writes there while the lock is ours
@@ -62,10 +70,18 @@ class RunFolder:
             raise ValueError(f"{self.path} already holds a run of recipe {stored['recipe']!r}; choose another --out")
         if ask_resume:
             raise ValueError(f"{self.path} already holds a run; continue it with --resume or choose another --out")
-        changed = sorted(_differences(stored, json.loads(json.dumps(config))))
+        changed = set(_differences(stored, json.loads(json.dumps(config)))) - {CLASSES}
+        for place, digest in PLACES.items():
+            known = _at(stored, digest) and _at(config, digest)
+            changed.discard(place if known else digest)
+        if others := sorted(changed.intersection(PLACES.values())):
+            raise ValueError(
+                f"{self.path} holds a run on other data, or from another model ({', '.join(others)}): "
+                "they have changed since; bring them back or choose another --out"
+            )
         if changed:
             raise ValueError(
-                f"{self.path} holds a run with other settings ({', '.join(changed)}); "
+                f"{self.path} holds a run with other settings ({', '.join(sorted(changed))}); "
                 "resume with the same settings or choose another --out"
             )
 
@@ -200,6 +216,13 @@ def _read_json(path: Path) -> dict[str, Any]:
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is damaged and cannot be read ({error})") from None
     return data
+
+
+def _at(config: dict[str, Any], path: str) -> Any:
+    """Return a setting by its path, or None."""
+    part, _, key = path.partition(".")
+    inside = config.get(part)
+    return inside.get(key) if isinstance(inside, dict) else None
 
 
 def _differences(a: Any, b: Any, path: str = "") -> Iterator[str]:

@@ -14,17 +14,23 @@ POSITIONS = ("learned", "sinusoidal", "none")
 POOLINGS = ("cls", "mean")
 # What Hugging Face itself writes into or passes to a configuration, beside its fields.
 LIBRARY_KEYS = {
+    "_attn_implementation",
     "_commit_hash",
     "_name_or_path",
     "attn_implementation",
     "auto_map",
+    "bos_token_id",
     "custom_pipelines",
+    "eos_token_id",
     "experts_implementation",
+    "is_decoder",
     "model_type",
     "name_or_path",
     "num_labels",
     "output_attentions",
     "quantization_config",
+    "sep_token_id",
+    "task_specific_params",
     "tokenizer_class",
     "torch_dtype",
     "use_cache",
@@ -132,9 +138,17 @@ class OrchidBertConfig(PreTrainedConfig):
         library = {field.name for field in fields(PreTrainedConfig)}
         own = {field.name for field in fields(cls)} - library
         changes = {key: kwargs.pop(key) for key in list(kwargs) if key in own}
+        if changes.get("mixer", config_dict.get("mixer")) != config_dict.get("mixer"):
+            changes.setdefault("mixer_options", {})  # the stored ones are another mixer's
         if not kwargs.get("return_unused_kwargs", False):
             _check_known(kwargs, LIBRARY_KEYS | LOADING_KEYS | library | {"return_unused_kwargs"})
         return super().from_dict({**config_dict, **changes}, **kwargs)
+
+    def save_pretrained(self, save_directory: Any, push_to_hub: bool = False, **kwargs: Any) -> None:
+        """Write config.json; an attribute that could not be loaded again is an error."""
+        known = {field.name for field in fields(type(self))}
+        _check_known(self.to_dict(), LIBRARY_KEYS | known | {"transformers_version"})
+        super().save_pretrained(save_directory, push_to_hub, **kwargs)
 
 
 def _check_known(given: dict[str, Any], library: set[str]) -> None:

@@ -34,6 +34,20 @@ def check_arguments(given: dict[str, Any]) -> None:
             raise TypeError(f"Orchid-BERT takes no argument {name!r}")
 
 
+def real_tokens(attention_mask: Tensor, given: Tensor) -> Tensor:
+    """Return a mask (B, L) as the layers take it, True at real tokens; one that means something else is an error."""
+    if attention_mask.is_floating_point():
+        raise ValueError(
+            f"attention_mask has dtype {attention_mask.dtype}: what is added to scores means nothing here; "
+            "give integers or bools, 1 at real tokens"
+        )
+    if attention_mask.shape != given.shape[:2]:
+        raise ValueError(
+            f"attention_mask has shape {tuple(attention_mask.shape)}; expected (B, L) = {tuple(given.shape[:2])}"
+        )
+    return attention_mask.bool()
+
+
 class OrchidBertEmbeddings(nn.Module):
     """Word, position and segment embeddings, summed, normalised."""
 
@@ -47,25 +61,35 @@ class OrchidBertEmbeddings(nn.Module):
         self.norm = nn.LayerNorm(size, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
-    def forward(self, input_ids: Tensor | None, inputs_embeds: Tensor | None, token_type_ids: Tensor | None) -> Tensor:
-        """Return (B, L, D) of token ids (B, L), or of word embeddings (B, L, D)."""
-        if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("give exactly one of input_ids and inputs_embeds")
+    def forward(
+        self,
+        input_ids: Tensor | None,
+        inputs_embeds: Tensor | None,
+        token_type_ids: Tensor | None,
+        mask: Tensor | None,
+    ) -> Tensor:
+        """Return (B, L, D) of ids (B, L), or of word embeddings (B, L, D); positions begin where the mask does."""
         x = self.word_embeddings(input_ids) if inputs_embeds is None else inputs_embeds
         length = x.shape[1]
         if length > self.max_length:
             raise ValueError(
                 f"the input has {length} tokens, more than max_position_embeddings={self.max_length}; truncate it"
             )
-        if self.position_embeddings is not None:
-            x = x + self.position_embeddings.weight[:length]
-        elif self.kind == "sinusoidal":
-            x = x + sinusoidal_positions(length, x.shape[2], x.device).to(x.dtype)
+        if self.kind != "none":
+            x = x + self._positions(x, mask)
         if token_type_ids is None:
-            x = x + self.token_type_embeddings.weight[0]
-        else:
-            x = x + self.token_type_embeddings(token_type_ids)
-        return self.dropout(self.norm(x))
+            token_type_ids = torch.zeros((), dtype=torch.long, device=x.device)
+        return self.dropout(self.norm(x + self.token_type_embeddings(token_type_ids)))
+
+    def _positions(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """Return the embeddings of positions, (L, D); (B, L, D) with a mask, where padding in front takes none."""
+        places = torch.arange(x.shape[1], device=x.device)
+        if mask is not None:
+            places = (places - mask.int().argmax(dim=1, keepdim=True)).clamp(min=0)
+        if self.position_embeddings is not None:
+            learned: Tensor = self.position_embeddings(places)
+            return learned
+        return sinusoidal_positions(x.shape[1], x.shape[2], x.device).to(x.dtype)[places]
 
 
 class OrchidBertLayer(GradientCheckpointingLayer, OrchidBlock):
@@ -189,8 +213,11 @@ class OrchidBertModel(OrchidBertPreTrainedModel):
         check_arguments(without_effect)
         wants_states = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
         wants_dict = self.config.return_dict if return_dict is None else return_dict
-        mask = None if attention_mask is None else attention_mask.bool()
-        x = self.embeddings(input_ids, inputs_embeds, token_type_ids)
+        given = input_ids if inputs_embeds is None else inputs_embeds
+        if given is None or (input_ids is not None and inputs_embeds is not None):
+            raise ValueError("give exactly one of input_ids and inputs_embeds")
+        mask = None if attention_mask is None else real_tokens(attention_mask, given)
+        x = self.embeddings(input_ids, inputs_embeds, token_type_ids, mask)
         states: tuple[Any, ...] = ()
         for layer in self.layers:
             states += (x,) if wants_states else ()
