@@ -2,6 +2,7 @@
 
 import pickle
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,10 @@ from PIL import Image
 from orchid.recipes import get_recipe
 from orchid.report.runs import evaluate_folder, load_run
 from orchid.tasks import image_files
-from orchid.tasks.image_files import AtLeastOneBit, Augmented, ImageFilesConfig, ImageFilesTask
+from orchid.tasks.image_files import ImageFilesConfig, ImageFilesTask
+from orchid.tasks.image_folder import Files
+from orchid.tasks.image_pipeline import AtLeastOneBit, Augmented, evaluation_transform, training_transform
+from orchid.tasks.imagenette import Packed
 from orchid.tasks.vision import ViTConfig
 from orchid.train.engine import Engine
 
@@ -68,7 +72,9 @@ def test_evaluation_counts_the_first_and_the_first_five(tmp_path: Path) -> None:
         def forward(self, images: torch.Tensor) -> torch.Tensor:
             return torch.arange(7.0).expand(len(images), -1)  # the last class first, the first two never
 
-    assert own.evaluate(Fixed(), "cpu") == pytest.approx({"test/accuracy": 1 / 7, "test/top5": 5 / 7})
+    loss = torch.logsumexp(torch.arange(7.0), 0).item() - 3
+    expected = {"test/accuracy": 1 / 7, "test/top5": 5 / 7, "test/loss": loss}
+    assert own.evaluate(Fixed(), "cpu") == pytest.approx(expected)
 
 
 def test_processes_evaluate_alike_and_count_no_image_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,7 +93,7 @@ def test_processes_evaluate_alike_and_count_no_image_twice(tmp_path: Path, monke
         monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
         monkeypatch.setattr(torch.distributed, "get_rank", lambda own=rank: own)
         monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 3)
-        monkeypatch.setattr(torch.distributed, "all_reduce", lambda right: counted.append(int(right[0])))
+        monkeypatch.setattr(torch.distributed, "all_reduce", lambda totals: counted.append(int(totals[0])))
         own.evaluate(Counting(), "cpu")
     assert passes == [[2, 1]] * 3
     assert counted == [3, 2, 2]
@@ -151,7 +157,7 @@ def test_a_packed_imagenette_takes_the_same_path(tmp_path: Path) -> None:
     assert images.shape == (20, 3, 16, 16)
     assert sorted(labels.tolist()) == sorted(own.files()["train"].labels)
     assert own.build_model().head.out_features == 10
-    assert set(own.evaluate(own.build_model(), "cpu")) == {"test/accuracy", "test/top5"}
+    assert set(own.evaluate(own.build_model(), "cpu")) == {"test/accuracy", "test/top5", "test/loss"}
     recipe = get_recipe("vision/imagenette-files-p12").build()
     assert isinstance(recipe.task, ImageFilesConfig) and recipe.task.image_size == 96
 
@@ -186,6 +192,35 @@ def test_a_run_knows_its_classes(tmp_path: Path) -> None:
         engine.evaluate()
 
 
+@pytest.mark.parametrize("folder", [imagenet_folder, imagenette_folder])
+def test_choices_are_made_on_training_images_that_are_not_trained_on(
+    tmp_path: Path, folder: Callable[[Path], Path]
+) -> None:
+    own = task(folder(tmp_path), held_out="valid", valid_images=5, mixup=0.0, cutmix=0.0)
+    everything = task(tmp_path).files()["train"]
+    kept, held = own.files()["train"], own.files()["valid"]
+    assert len(held.labels) == 5 and len(kept.labels) == len(everything.labels) - 5
+
+    def pixels(files: Files | Packed) -> set[bytes]:
+        return {files.image(place).tobytes() for place in range(len(files.labels))}
+
+    assert pixels(kept) | pixels(held) == pixels(everything) and not pixels(kept) & pixels(held)
+    assert set(own.evaluate(own.build_model(), "cpu")) == {"valid/accuracy", "valid/top5", "valid/loss"}
+    with pytest.raises(ValueError, match="valid_images=1000 are all of"):
+        task(tmp_path, held_out="valid", valid_images=1000).files()
+
+
+def test_a_run_is_not_resumed_on_other_files(tmp_path: Path) -> None:
+    folder = imagenet_folder(tmp_path / "data")
+    experiment = get_recipe("vision/imagenet-b-p16").tiny()
+    experiment.task.data, experiment.task.workers = str(folder), 0
+    Engine(experiment, tmp_path / "run", cpu=True)
+    image = next((folder / "train" / "n00000001").iterdir())
+    image.rename(image.with_name("other.png"))
+    with pytest.raises(ValueError, match="holds a run on other data"):
+        Engine(experiment, tmp_path / "run", cpu=True, resume=True)
+
+
 def test_a_users_images_are_cut_as_what_is_evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own = task(imagenet_folder(tmp_path, images=2))
 
@@ -209,15 +244,14 @@ def test_posterizing_keeps_a_bit(bits: int, kept: int) -> None:
     assert AtLeastOneBit(lambda *_: (bits,))(10.0, {}) == (kept,)
 
 
-def test_timms_pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_timms_pipeline() -> None:
     pytest.importorskip("timm", reason="needs timm")
-    monkeypatch.undo()
     config = ImageFilesConfig(image_size=32)
     image = Image.new("RGB", (60, 50), "red")
-    for transform in (image_files.training_transform(config), image_files.evaluation_transform(config)):
+    for transform in (training_transform(config), evaluation_transform(config)):
         assert transform(image).shape == (3, 32, 32)
     strongest = ImageFilesConfig(image_size=32, auto_augment="rand-m10-n2-inc1", augmix=0.0)
-    transform = image_files.training_transform(strongest)
+    transform = training_transform(strongest)
     for seed in range(60):
         random.seed(seed)
         np.random.seed(seed)  # noqa: NPY002

@@ -44,11 +44,12 @@ ROWS: dict[str, tuple[dict[str, Any], float | None]] = {
 
 
 # Imagenette at 96 pixels: 64 patches, the same width and depth, stronger augmentation for its few images.
-IMAGENETTE_IMAGES, IMAGENETTE_BATCH, IMAGENETTE_EPOCHS = 9469, 256, 100
+IMAGENETTE_IMAGES, IMAGENETTE_VALID, IMAGENETTE_BATCH, IMAGENETTE_EPOCHS = 9469, 1000, 256, 100
 IMAGENETTE: dict[str, dict[str, Any]] = {
     "orchid-p12": {"patch_size": 12},
     "2d-p12": {"patch_size": 12, "mixer": "orchid-2d"},
     "vit-p12": {"patch_size": 12, "mixer": "attention", "blocks": 1},
+    "vit-monarch-p12": {"patch_size": 12, "mixer": "attention"},  # the same MLP as Orchid's: what the mixer does
 }
 FILES = "files-p12"  # Orchid's through ImageNet's pipeline
 
@@ -98,7 +99,9 @@ def _cifar10(name: str, model: dict[str, Any], paper: float | None, *, to_the_le
 
 def _imagenette(name: str, model: dict[str, Any]) -> Experiment:
     train = _training(IMAGENETTE_EPOCHS * IMAGENETTE_IMAGES // IMAGENETTE_BATCH, IMAGENETTE_BATCH, 1e-3, 200, "cosine")
-    task = ImageConfig(images="imagenette", valid_images=1000, margin=12, erasing=0.25, mixup=0.2, cutmix=1.0)
+    task = ImageConfig(
+        images="imagenette", valid_images=IMAGENETTE_VALID, margin=12, erasing=0.25, mixup=0.2, cutmix=1.0
+    )
     return Experiment(recipe=name, task=task, model=_model(model), train=train)
 
 
@@ -106,7 +109,9 @@ def _imagenette_files(name: str, model: dict[str, Any]) -> Experiment:
     """ImageNet's path, timm's pipeline, at Imagenette's size."""
     experiment = _imagenette(name, model)
     experiment.task = ImageFilesConfig(
-        image_size=IMAGE_SETS["imagenette"].side, expected_classes=len(IMAGE_SETS["imagenette"].classes)
+        image_size=IMAGE_SETS["imagenette"].side,
+        expected_classes=len(IMAGE_SETS["imagenette"].classes),
+        valid_images=IMAGENETTE_VALID,
     )
     experiment.train.graph = False
     return experiment

@@ -20,48 +20,18 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from orchid.files import joint_digest
-from orchid.ops.checks import check_at_least, check_fraction, check_positive_or_zero, check_share
+from orchid.ops.checks import check_at_least, check_choice, check_fraction, check_positive_or_zero, check_share
 from orchid.tasks.augment import mixed, mixed_cross_entropy
-from orchid.tasks.image_folder import SUFFIXES, OwnImages, middle, read_folder
-from orchid.tasks.imagenette import DEVIATION, MEAN, Packed
+from orchid.tasks.image_folder import Files, OwnImages, list_files, middle, read_folder
+from orchid.tasks.image_pipeline import evaluation_transform, training_transform
+from orchid.tasks.imagenette import Packed
 from orchid.tasks.pixels import Unreadable, read_rgb
-from orchid.tasks.seeds import EpochOrder, generator_seed
-from orchid.tasks.vision import ViTConfig
+from orchid.tasks.seeds import EpochOrder, generator_seed, held_out
+from orchid.tasks.vision import HELD_OUT, ViTConfig
 
 DRAWN = 512  # images that a picture of predictions is drawn from
-HELD_OUT = ("val", "validation", "test")  # folders of what is evaluated, the first that is there
+EVALUATED_ON = ("val", "validation", "test")  # folders of what is evaluated, the first that is there
 Item = tuple[int, int]  # an image's number, and the seed of its augmentation
-
-
-@dataclass(frozen=True)
-class Files:
-    """Paths and labels, classes in the order of their folders' names."""
-
-    classes: tuple[str, ...]
-    paths: list[str]
-    labels: list[int]
-
-    def image(self, number: int) -> Any:
-        """Return one of them, PIL's RGB."""
-        return read_rgb(Path(self.paths[number]), self.paths[number])
-
-
-def list_files(folder: Path) -> Files:
-    """Return the images of FOLDER/CLASS; a folder without any is an error."""
-    if not folder.is_dir():
-        raise ValueError(f"{folder} is not a folder of classes")
-    paths: list[str] = []
-    labels: list[int] = []
-    classes = sorted(path.name for path in folder.iterdir() if path.is_dir())
-    for number, name in enumerate(classes):
-        found = sorted(str(p) for p in (folder / name).iterdir() if p.suffix.lower() in SUFFIXES)
-        if not found:
-            raise ValueError(f"{folder / name} has no images ({', '.join(SUFFIXES)})")
-        paths += found
-        labels += [number] * len(found)
-    if not paths:
-        raise ValueError(f"{folder} has no folders of classes")
-    return Files(tuple(classes), paths, labels)
 
 
 class Decoded(Dataset[tuple[Tensor, int]]):
@@ -101,6 +71,8 @@ class ImageFilesTask:
         check_at_least("task.image_size", config.image_size, 1)
         check_at_least("task.workers", config.workers, 0)
         check_at_least("task.evaluated", config.evaluated, 1)
+        check_choice("task.held_out", config.held_out, HELD_OUT)
+        check_at_least("task.valid_images", config.valid_images, 1)
         check_fraction("task.label_smoothing", config.label_smoothing)
         for name in ("erasing", "augmix", "crop"):
             check_share(f"task.{name}", getattr(config, name))
@@ -109,38 +81,45 @@ class ImageFilesTask:
         if not config.crop:
             raise ValueError("task.crop=0 leaves nothing of an image")
         self.config, self.model, self.seed = config, model, seed
-        self._files: dict[str, Files] | dict[str, Packed] | None = None
+        self._files: dict[str, Files | Packed] | None = None
         self._stream: tuple[int, Iterator[tuple[Tensor, Tensor]]] | None = None
 
     def identify(self) -> None:
-        """Keep the classes, in the order of the model's outputs."""
+        """Keep the classes, in the order of the model's outputs, and what tells these images from others."""
         self.config.classes = list(self.files()["train"].classes)
-        self.config.digest = joint_digest(self.config.classes)
+        self.config.digest = joint_digest(files.digest() for files in self.files().values())
         training_transform(self.config)  # a wrong policy is told before a folder is claimed, and so is a missing timm
 
     def classes(self) -> tuple[str, ...]:
         """Return the classes that the model was trained on, or is to be."""
         return tuple(self.config.classes) or self.files()["train"].classes
 
-    def files(self) -> dict[str, Files] | dict[str, Packed]:
-        """Return what to train on and what to evaluate on: files, listed once, or a packed Imagenette."""
+    def files(self) -> dict[str, Files | Packed]:
+        """Return what to train on and what to evaluate on, "test" or "valid": listed once."""
         if self._files is None:
-            if not self.config.data:
-                raise ValueError("--data FOLDER must name a folder with train/CLASS/image and val/CLASS/image")
-            folder = Path(self.config.data)
-            if (folder / "train.npz").is_file():
-                self._files = {split: Packed.read(folder, split) for split in ("train", "test")}
-                return self._files
-            held = next((folder / name for name in HELD_OUT if (folder / name).is_dir()), folder / "val")
-            self._files = {"train": list_files(folder / "train"), "test": list_files(held)}
-            train, test = (self._files[name].classes for name in ("train", "test"))
-            if train != test:
-                other = sorted(set(train) ^ set(test))
-                raise ValueError(f"{folder}: train and {held.name} differ in their classes, such as {other[0]!r}")
-            if self.config.classes and train != tuple(self.config.classes):
-                other = sorted(set(train) ^ set(self.config.classes)) or list(train)
-                raise ValueError(f"{folder} has other classes than the run was trained on, such as {other[0]!r}")
+            train, test = self._sets()
+            self._files = {"train": train, "test": test}
+            if self.config.held_out == "valid":
+                held, kept = held_out(len(train.labels), self.config.valid_images)
+                self._files = {"train": train.subset(kept.tolist()), "valid": train.subset(held.tolist())}
         return self._files
+
+    def _sets(self) -> tuple[Files | Packed, Files | Packed]:
+        """Return the training set and what is not trained on, files or a packed Imagenette, of the same classes."""
+        if not self.config.data:
+            raise ValueError("--data FOLDER must name a folder with train/CLASS/image and val/CLASS/image")
+        folder = Path(self.config.data)
+        if (folder / "train.npz").is_file():
+            return Packed.read(folder, "train"), Packed.read(folder, "test")
+        held = next((folder / name for name in EVALUATED_ON if (folder / name).is_dir()), folder / "val")
+        train, test = list_files(folder / "train"), list_files(held)
+        if train.classes != test.classes:
+            other = sorted(set(train.classes) ^ set(test.classes))
+            raise ValueError(f"{folder}: train and {held.name} differ in their classes, such as {other[0]!r}")
+        if self.config.classes and train.classes != tuple(self.config.classes):
+            other = sorted(set(train.classes) ^ set(self.config.classes)) or list(train.classes)
+            raise ValueError(f"{folder} has other classes than the run was trained on, such as {other[0]!r}")
+        return train, test
 
     def build_model(self) -> nn.Module:
         """Return the model for these images; only its shape needs no files."""
@@ -196,8 +175,12 @@ class ImageFilesTask:
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, device: Any) -> dict[str, float]:
-        """Return how many images have the model's first class, and one of its first five; processes share the work."""
-        files = self.files()["test"]
+        """Return how many images have the model's first class, and one of its first five, and the loss.
+
+        Processes share the work.
+        """
+        held = self.config.held_out
+        files = self.files()[held]
         parallel = torch.distributed.is_available() and torch.distributed.is_initialized()
         rank, ranks = (torch.distributed.get_rank(), torch.distributed.get_world_size()) if parallel else (0, 1)
         count, size = len(files.labels), self.config.evaluated
@@ -205,16 +188,17 @@ class ImageFilesTask:
         places = torch.arange(-(-count // ranks)) * ranks + rank
         counted = (places < count).split(size)
         batches = [[(place, 0) for place in part.tolist()] for part in (places % count).split(size)]
-        right = torch.zeros(2, dtype=torch.int64, device=device)
+        totals = torch.zeros(3, dtype=torch.float64, device=device)
         loader = self._loader(Decoded(files, evaluation_transform(self.config)), batches)
         for (images, labels), counts in zip(_plain_errors(loader), counted, strict=True):
-            best = model(images.to(device)).topk(min(5, len(files.classes)), dim=-1).indices
-            hits = (best == labels.to(device)[:, None]) & counts.to(device)[:, None]
-            right += torch.stack((hits[:, 0].sum(), hits.sum()))
+            logits, own, there = model(images.to(device)).float(), labels.to(device), counts.to(device)
+            hits = (logits.topk(min(5, len(files.classes)), dim=-1).indices == own[:, None]) & there[:, None]
+            losses = nn.functional.cross_entropy(logits, own, reduction="none")[there]
+            totals += torch.stack((hits[:, 0].sum(), hits.sum(), losses.sum()))
         if parallel:
-            torch.distributed.all_reduce(right)
-        first, five = (right / count).tolist()
-        return {"test/accuracy": first, "test/top5": five}
+            torch.distributed.all_reduce(totals)
+        first, five, loss = (totals / count).tolist()
+        return {f"{held}/accuracy": first, f"{held}/top5": five, f"{held}/loss": loss}
 
     @torch.no_grad()
     def predictions(self, model: nn.Module, images: Iterable[Any], device: Any) -> Tensor:
@@ -229,7 +213,7 @@ class ImageFilesTask:
         """Draw some images of what is evaluated with what they were taken for; of few classes a confusion matrix."""
         from orchid.report.predictions import draw_predictions
 
-        files = self.files()["test"]
+        files = self.files()[self.config.held_out]
         numbers = torch.linspace(0, len(files.labels) - 1, min(DRAWN, len(files.labels))).long().unique().tolist()
         images = torch.stack([middle(files.image(number), self.config.image_size) for number in numbers])
         labels = torch.tensor(files.labels)[numbers]
@@ -266,76 +250,6 @@ def _outlive_interrupts(worker: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-@dataclass
-class Augmented:
-    """Crop and flip, one of two policies, then the tensor; a class, so that any kind of worker can be sent it."""
-
-    crop: Callable[[Any], Any]
-    policy: Callable[[Any], Any]
-    other: Callable[[Any], Any]
-    share: float  # of the images that the other policy is applied to
-    finish: Callable[[Any], Tensor]
-
-    def __call__(self, image: Any) -> Tensor:
-        """Return the tensor of an image."""
-        chosen = self.other if random.random() < self.share else self.policy
-        return self.finish(chosen(self.crop(image)))
-
-
-@dataclass
-class AtLeastOneBit:
-    """What posterizing keeps at some magnitude: timm's strongest keeps no bit, which Pillow refuses."""
-
-    bits: Callable[[float, dict[str, Any]], tuple[int]]
-
-    def __call__(self, magnitude: float, settings: dict[str, Any]) -> tuple[int]:
-        """Return the bits."""
-        return (max(1, *self.bits(magnitude, settings)),)
-
-
-def training_transform(config: "ImageFilesConfig") -> Callable[[Any], Tensor]:
-    """Return timm's training pipeline: random crop and flip, RandAugment or AugMix, erasing."""
-    create_transform, augment_and_mix_transform = _timm()
-    try:
-        crop, policy, finish = create_transform(
-            config.image_size,
-            is_training=True,
-            separate=True,
-            auto_augment=config.auto_augment or None,
-            interpolation="bicubic",
-            mean=MEAN,
-            std=DEVIATION,
-            re_prob=config.erasing,
-            re_mode="pixel",
-        )
-    except AssertionError:  # timm's word for it
-        raise ValueError(f"task.auto_augment={config.auto_augment!r} is no policy of timm's") from None
-    for stage in policy.transforms:
-        for operation in getattr(stage, "ops", ()):
-            if operation.name.startswith("Posterize"):
-                operation.level_fn = AtLeastOneBit(operation.level_fn)
-    middle = tuple(round(255 * value) for value in MEAN)
-    mix = augment_and_mix_transform("augmix-m3-w3", {"translate_pct": 0.3, "img_mean": middle})
-    return Augmented(crop, policy, mix, config.augmix, finish)
-
-
-def evaluation_transform(config: "ImageFilesConfig") -> Callable[[Any], Tensor]:
-    """Return timm's evaluation pipeline: the middle of the resized image."""
-    create_transform, _ = _timm()
-    return create_transform(config.image_size, interpolation="bicubic", mean=MEAN, std=DEVIATION, crop_pct=config.crop)
-
-
-def _timm() -> tuple[Any, Any]:
-    try:
-        from timm.data import create_transform
-        from timm.data.auto_augment import augment_and_mix_transform
-    except ImportError:
-        raise ValueError("files of images are augmented by timm (pip install 'orchid-torch[vision]')") from None
-    except RuntimeError as error:  # torchvision, which timm needs, is built for one build of torch
-        raise ValueError(f"torchvision does not fit this torch ({error}): install both from the same place") from None
-    return create_transform, augment_and_mix_transform
-
-
 @dataclass(kw_only=True)
 class ImageFilesConfig:
     """Settings of a classification of image files, those of the paper's ImageNet-1k (T2T-ViT's pipeline).
@@ -352,9 +266,12 @@ class ImageFilesConfig:
         label_smoothing: share of a label spread over all classes.
         crop: share of the resized side that is evaluated.
         evaluated: images evaluated together.
+        held_out: what is evaluated: "test", the folder that is not trained on, or "valid", training images that are
+            then not trained on.
+        valid_images: how many.
         expected_classes: how many, as far as can be told before the data are read.
         classes: their names, once the data have been read, in the order of the model's outputs.
-        digest: of these.
+        digest: of the classes and the names of the files.
     """
 
     data: str = ""
@@ -368,6 +285,8 @@ class ImageFilesConfig:
     label_smoothing: float = 0.1
     crop: float = 0.9
     evaluated: int = 256
+    held_out: str = "test"
+    valid_images: int = 10_000
     expected_classes: int = 1000
     classes: list[str] = field(default_factory=list)
     digest: str = ""

@@ -1,8 +1,10 @@
-"""A user's own images: FOLDER/CLASS/image, or images without a class straight in FOLDER."""
+"""Folders of images: a data set's, FOLDER/CLASS/image, and a user's own, which may also lie straight in FOLDER."""
 
-from dataclasses import dataclass
+import hashlib
+import os
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -16,6 +18,48 @@ SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
 
 HIDDEN = (".", "__MACOSX")  # how folders begin that file managers leave behind
 LISTED = 20  # classes that a message has room for
+
+
+@dataclass(frozen=True)
+class Files:
+    """Paths and labels of images that are read when they are needed, classes in the order of their folders' names."""
+
+    classes: tuple[str, ...]
+    paths: list[str]
+    labels: list[int]
+
+    def image(self, number: int) -> Any:
+        """Return one of them, PIL's RGB."""
+        return read_rgb(Path(self.paths[number]), self.paths[number])
+
+    def subset(self, places: list[int]) -> Self:
+        """Return some of them."""
+        return replace(self, paths=[self.paths[i] for i in places], labels=[self.labels[i] for i in places])
+
+    def digest(self) -> str:
+        """Return what tells these files from others, wherever they lie: classes and names, which take no reading."""
+        names = hashlib.sha256()
+        for path, label in zip(self.paths, self.labels, strict=True):
+            names.update(f"{self.classes[label]}/{Path(path).name}\n".encode())
+        return names.hexdigest()
+
+
+def list_files(folder: Path) -> Files:
+    """Return the images of FOLDER/CLASS; a folder without any is an error."""
+    if not folder.is_dir():
+        raise ValueError(f"{folder} is not a folder of classes")
+    paths: list[str] = []
+    labels: list[int] = []
+    classes = _folders(folder)
+    for number, own in enumerate(classes):
+        found = _images(own)
+        if not found:
+            raise ValueError(f"{own} has no images ({', '.join(SUFFIXES)})")
+        paths += found
+        labels += [number] * len(found)
+    if not paths:
+        raise ValueError(f"{folder} has no folders of classes")
+    return Files(tuple(own.name for own in classes), paths, labels)
 
 
 @dataclass
@@ -34,8 +78,8 @@ def read_folder(folder: Path, classes: tuple[str, ...], side: int) -> OwnImages:
     known = {name.lower().replace(" ", "_"): number for number, name in enumerate(classes)}
     files: list[Path] = []
     labels: list[int] = []
-    for own in sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(HIDDEN)):
-        found = _images(own)
+    for own in _folders(folder):
+        found = [Path(path) for path in _images(own)]
         name = own.name.lower().replace(" ", "_")
         if name not in known and own.name in FOLDERS:
             name = FOLDERS[own.name].lower().replace(" ", "_")
@@ -43,7 +87,7 @@ def read_folder(folder: Path, classes: tuple[str, ...], side: int) -> OwnImages:
             raise ValueError(_unknown(own, classes))
         files += found
         labels += [known.get(name, 0)] * len(found)
-    loose = _images(folder)
+    loose = [Path(path) for path in _images(folder)]
     if files and loose:
         raise ValueError(f"{folder} has images in folders of classes and others beside them, such as {loose[0].name}")
     if not files and not loose:
@@ -59,8 +103,15 @@ def _unknown(folder: Path, classes: tuple[str, ...]) -> str:
     return f"{folder}: the model knows no class {folder.name!r}{close}; it knows {known}"
 
 
-def _images(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if path.is_file() and path.suffix.lower() in SUFFIXES)
+def _folders(folder: Path) -> list[Path]:
+    """Return the folders of classes, sorted."""
+    return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(HIDDEN))
+
+
+def _images(folder: Path) -> list[str]:
+    """Return the paths of a folder's images, sorted; a million of them are listed without being looked at."""
+    with os.scandir(folder) as entries:
+        return sorted(e.path for e in entries if e.name.lower().endswith(SUFFIXES) and e.is_file())
 
 
 def middle(image: Any, side: int) -> Tensor:

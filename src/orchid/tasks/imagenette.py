@@ -1,13 +1,16 @@
 """Imagenette from a folder: ten classes of ImageNet, every image compressed by itself inside train.npz and val.npz."""
 
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from orchid.files import joint_digest
 from orchid.tasks.pixels import check_labels, load_arrays, read_rgb
 
 CLASSES = (
@@ -54,16 +57,20 @@ def load_imagenette(folder: Path, split: str) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class Packed:
-    """Compressed images one after another: image i is bytes offsets[i] ... offsets[i + 1] of data."""
+    """Compressed images one after another: image i of the file is bytes offsets[i] ... offsets[i + 1] of data.
+
+    ``numbers`` are the images that are meant, with their labels: all of them, or some.
+    """
 
     path: Path
     classes: tuple[str, ...]
     labels: list[int]
     data: np.ndarray
     offsets: np.ndarray
+    numbers: Sequence[int]
 
     @classmethod
-    def read(cls, folder: Path, split: str) -> "Packed":
+    def read(cls, folder: Path, split: str) -> Self:
         """Return the images of "train" or "test", still compressed."""
         path = folder / ("train.npz" if split == "train" else "val.npz")
         if not path.is_file():
@@ -71,9 +78,19 @@ class Packed:
         arrays = load_arrays(path, ("data", "offsets", "labels"))
         check_labels(path, arrays["labels"], arrays["offsets"].size - 1, len(CLASSES))
         labels: list[int] = arrays["labels"].astype(np.int64).tolist()
-        return cls(path, CLASSES, labels, arrays["data"], arrays["offsets"].astype(np.int64))
+        return cls(path, CLASSES, labels, arrays["data"], arrays["offsets"].astype(np.int64), range(len(labels)))
 
-    def image(self, number: int) -> Any:
+    def image(self, place: int) -> Any:
         """Return one of them, PIL's RGB."""
+        number = self.numbers[place]
         part = self.data[self.offsets[number] : self.offsets[number + 1]]
         return read_rgb(part.tobytes(), f"{self.path}: image {number}")
+
+    def subset(self, places: list[int]) -> Self:
+        """Return some of them."""
+        return replace(self, numbers=[self.numbers[i] for i in places], labels=[self.labels[i] for i in places])
+
+    def digest(self) -> str:
+        """Return what tells these images and labels from others."""
+        parts = (self.data, self.offsets, np.array(self.labels), np.array(self.numbers))
+        return joint_digest(hashlib.sha256(np.ascontiguousarray(part).data).hexdigest() for part in parts)

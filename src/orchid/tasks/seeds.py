@@ -29,6 +29,15 @@ def generator_seed(split: str, seed: int, index: int, device: torch.device | str
     return (number << (seed_bits + index_bits)) + (seed << index_bits) + index
 
 
+def held_out(count: int, held: int) -> tuple[Tensor, Tensor]:
+    """Return the numbers of the training images that choices are made on, (held,), and of the rest, for any seed."""
+    if held >= count:
+        raise ValueError(f"task.valid_images={held} are all of {count} images")
+    generator = torch.Generator().manual_seed(0)
+    valid, train = torch.randperm(count, generator=generator).tensor_split([held])
+    return valid, train
+
+
 class EpochOrder:
     """The order in which a finite set is seen: another permutation every epoch, all of them decided by a seed."""
 

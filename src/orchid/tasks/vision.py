@@ -15,7 +15,7 @@ from orchid.ops.checks import check_at_least, check_choice, check_fraction, chec
 from orchid.tasks import cifar, imagenette
 from orchid.tasks.augment import cropped_and_flipped, erased, mixed, mixed_cross_entropy, normalised
 from orchid.tasks.image_folder import OwnImages, read_folder
-from orchid.tasks.seeds import EpochOrder, generator_seed
+from orchid.tasks.seeds import EpochOrder, generator_seed, held_out
 
 HELD_OUT = ("test", "valid")
 EVALUATED = 1000  # images evaluated together
@@ -80,10 +80,7 @@ class ImageTask:
             folder = Path(self.config.data)
             images, labels = self.set.load(folder, "train")
             if self.config.held_out == "valid":
-                if self.config.valid_images >= len(images):
-                    raise ValueError(f"task.valid_images={self.config.valid_images} are all of {len(images)} images")
-                generator = torch.Generator().manual_seed(0)  # the same for all seeds
-                held, kept = torch.randperm(len(images), generator=generator).tensor_split([self.config.valid_images])
+                held, kept = held_out(len(images), self.config.valid_images)
                 parts = {"train": (images[kept], labels[kept]), "valid": (images[held], labels[held])}
             else:
                 parts = {"train": (images, labels), "test": self.set.load(folder, "test")}
