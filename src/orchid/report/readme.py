@@ -35,7 +35,7 @@ def readme_part(results: Results) -> str:
 
 
 def speed_sentence(benchmark: dict[str, Any]) -> str:
-    """Say how many times faster than attention the longest sequence is, and where the least is gained."""
+    """Say how many times faster than attention the longest sequence is, and how fast the worst case is."""
     rows = [row for row in benchmark["rows"] if row["timed"] == "layer"]
     ours = [row for row in rows if (row["mixer"], row["backend"]) == KERNELS]
     keys = {"forward_ms": "forward", "forward_backward_ms": "forward and backward"}
@@ -53,5 +53,5 @@ def speed_sentence(benchmark: dict[str, Any]) -> str:
     return (
         f"At {longest:,} tokens a layer of {ours[0]['d_model']} channels takes **1/{forward:.0f} of the time** of "
         f"PyTorch's fastest attention forward and 1/{both:.0f} forward and backward ({device(benchmark)}, "
-        f"{ours[0]['dtype']}). The least is gained at {batch:,} x {length:,}, {keys[key]}: {least:.1f} times as fast."
+        f"{ours[0]['dtype']}). Its worst case is {batch:,} x {length:,}, {keys[key]}: {least:.1f} times attention's speed."
     )
