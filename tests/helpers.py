@@ -13,7 +13,7 @@ from torch import Tensor
 
 from orchid import OrchidMixer
 from orchid.nn.conditioning import CrossConditioning, PhaseConditioning
-from orchid.nn.implicit_filter import StaticKernel
+from orchid.nn.static_kernel import StaticKernel
 from orchid.ops import reference
 
 # Error relative to the reference's root mean square. float64: a few thousand roundings of 1e-16; float32: of 6e-8.

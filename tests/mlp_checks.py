@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from orchid.nn.block_diagonal import MLP
+from orchid.nn.mlp import MLP
 
 
 def gradients(mlp: MLP, call: Callable[[Tensor], Tensor], x: Tensor) -> dict[str, Tensor]:

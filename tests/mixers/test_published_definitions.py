@@ -18,7 +18,7 @@ from orchid.mixers.monarch import MonarchMixer
 from orchid.mixers.performer import Performer
 from orchid.mixers.s4 import S4
 from orchid.mixers.state_space import DiagonalSSM
-from orchid.nn.block_diagonal import MLP
+from orchid.nn.mlp import MLP
 from orchid.ops.long_conv import long_conv
 
 BATCH, LENGTH, LONGEST, WIDTH = 2, 11, 16, 6

@@ -3,7 +3,7 @@ import torch
 from helpers import assert_close
 
 from orchid import BlockDiagonalLinear
-from orchid.nn.block_diagonal import MLP
+from orchid.nn.mlp import MLP
 from orchid.ops import reference
 
 

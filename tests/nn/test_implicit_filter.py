@@ -5,7 +5,7 @@ import torch
 from helpers import assert_close
 
 from orchid import ImplicitFilter, OrchidMixer
-from orchid.nn.implicit_filter import StaticKernel
+from orchid.nn.static_kernel import StaticKernel
 from orchid.ops import reference
 from orchid.ops.transforms import get_transform
 

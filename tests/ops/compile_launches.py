@@ -18,8 +18,8 @@ from triton.language import target_info
 from triton.runtime.jit import JITFunction
 
 from orchid import OrchidMixer
-from orchid.nn.block_diagonal import MLP
 from orchid.nn.mixer2d import OrchidMixer2d
+from orchid.nn.mlp import MLP
 from orchid.nn.norm import LayerNorm
 from orchid.ops.kernels.four_step import path as four_step
 from orchid.ops.kernels.images.dense import path as dense_images

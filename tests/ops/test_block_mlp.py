@@ -8,12 +8,12 @@ from mlp_checks import checkpointed, gradients, layer_by_layer
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from orchid import OrchidBlock
-from orchid.nn.block_diagonal import MLP
+from orchid.nn.mlp import MLP
 
 pytest.importorskip("triton", reason="needs Triton")
-from orchid.ops.kernels.launch import hooked
 from orchid.ops.kernels.mlp import blocks as block_mlp
 from orchid.ops.kernels.mlp import token_products, whole
+from orchid.ops.kernels.surroundings import hooked
 
 KINDS = ["plain", "gated"]
 

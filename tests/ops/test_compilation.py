@@ -8,8 +8,8 @@ import pytest
 import torch
 from kernel_checks import DEVICE, build, without_interpreter
 
-from orchid.nn.block_diagonal import MLP
 from orchid.nn.mixer2d import OrchidMixer2d
+from orchid.nn.mlp import MLP
 from orchid.nn.norm import LayerNorm
 
 pytest.importorskip("triton", reason="needs Triton")

@@ -8,7 +8,8 @@ from helpers import relative_error
 from kernel_checks import DEVICE
 from mlp_checks import checkpointed, gradients, layer_by_layer
 
-from orchid.nn.block_diagonal import MLP, BlockDiagonalLinear
+from orchid.nn.block_diagonal import BlockDiagonalLinear
+from orchid.nn.mlp import MLP
 
 pytest.importorskip("triton", reason="needs Triton")
 from orchid.ops.kernels.mlp import whole

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from orchid.mixers.base import SequenceMixer
 from orchid.nn.short_conv import ShortConv, masked
 from orchid.ops.checks import check_at_least, check_flag, check_fraction
-from orchid.ops.spectral_conv import at_least_float32
+from orchid.ops.precision import at_least_float32
 
 ROTARY_BASE = 10000.0
 

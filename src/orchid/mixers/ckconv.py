@@ -6,13 +6,12 @@ import torch
 from torch import Tensor, nn
 
 from orchid.mixers.base import DIRECTIONS, SequenceMixer
-from orchid.mixers.hyena import conv1d_init_
 from orchid.mixers.sine_network import SineNetwork
 from orchid.nn.projections import from_channels, to_channels
-from orchid.nn.short_conv import ShortConv, masked
+from orchid.nn.short_conv import ShortConv, conv1d_init_, masked
 from orchid.ops.checks import check_at_least, check_choice, check_flag, check_fraction, check_positive
 from orchid.ops.long_conv import long_conv
-from orchid.ops.spectral_conv import at_least_float32, full_precision
+from orchid.ops.precision import at_least_float32, full_precision
 
 
 class CKConv(SequenceMixer):

@@ -8,10 +8,10 @@ from torch import Tensor, nn
 from orchid.mixers.base import DIRECTIONS, SequenceMixer
 from orchid.mixers.sine_network import SineNetwork
 from orchid.nn.projections import from_channels, to_channels
-from orchid.nn.short_conv import ShortConv, masked
+from orchid.nn.short_conv import ShortConv, conv1d_init_, masked
 from orchid.ops.checks import check_at_least, check_choice, check_fraction, check_odd
 from orchid.ops.long_conv import long_conv
-from orchid.ops.spectral_conv import at_least_float32, full_precision
+from orchid.ops.precision import at_least_float32, full_precision
 
 SINE_LAYERS = 3
 # A channel's kernel falls to 1 % after this share of max_length: from the slowest channel to the fastest.
@@ -136,11 +136,3 @@ class Hyena(SequenceMixer):
         for gate, conv in zip(reversed(gates), self.filters, strict=True):
             v = masked(conv(v * gate), pad)
         return self.dropout(from_channels(self.out_proj, first * v))
-
-
-def conv1d_init_(conv: ShortConv) -> None:
-    """Draw taps and biases as ``torch.nn.Conv1d`` does, which the published baselines use."""
-    bound = 1 / math.sqrt(conv.weight.shape[-1])
-    nn.init.uniform_(conv.weight, -bound, bound)
-    if conv.bias is not None:
-        nn.init.uniform_(conv.bias, -bound, bound)

@@ -7,11 +7,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from orchid.mixers.base import DIRECTIONS, SequenceMixer
-from orchid.mixers.hyena import conv1d_init_
-from orchid.nn.short_conv import ShortConv
+from orchid.nn.short_conv import ShortConv, conv1d_init_
 from orchid.ops.checks import check_at_least, check_choice, check_fraction
+from orchid.ops.precision import at_least_float32, full_precision
 from orchid.ops.scan import linear_scan
-from orchid.ops.spectral_conv import at_least_float32, full_precision
 
 SHORTEST_STEP, LONGEST_STEP = 1e-3, 1e-1
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from orchid.mixers.attention import attention_heads
 from orchid.mixers.base import SequenceMixer
 from orchid.ops.checks import check_at_least, check_fraction
-from orchid.ops.spectral_conv import at_least_float32, full_precision
+from orchid.ops.precision import at_least_float32, full_precision
 
 # Added to every feature, as in the published implementation: no query is without a key.
 FLOOR = 1e-4

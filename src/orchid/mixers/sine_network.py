@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from orchid.nn.parameters import Parameters
-from orchid.ops.spectral_conv import at_least_float32
+from orchid.ops.precision import at_least_float32
 
 
 class SineNetwork(nn.Module):

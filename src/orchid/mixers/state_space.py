@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from orchid.mixers.base import DIRECTIONS
 from orchid.ops.checks import check_at_least, check_choice
 from orchid.ops.long_conv import long_conv
-from orchid.ops.spectral_conv import at_least_float32, full_precision
+from orchid.ops.precision import at_least_float32, full_precision
 
 # Step sizes are drawn log-uniform between these.
 SHORTEST_STEP, LONGEST_STEP = 1e-3, 1e-1

@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from orchid.mixers.registry import create_mixer
-from orchid.nn.block_diagonal import MLP
+from orchid.nn.mlp import MLP
 from orchid.nn.norm import LayerNorm
 from orchid.ops.checks import check_at_least, check_dtype, check_fraction, check_mask, check_sequence
 

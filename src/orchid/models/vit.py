@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from orchid.models.block import OrchidBlock
-from orchid.nn.block_diagonal import linear_weights
+from orchid.nn.linear_weights import linear_weights
 from orchid.nn.mixer2d import OrchidMixer2d
 from orchid.ops.checks import check_at_least, check_choice, check_fraction
 

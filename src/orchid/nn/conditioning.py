@@ -6,7 +6,8 @@ from torch import Tensor, nn
 from orchid.nn.parameters import Parameters
 from orchid.nn.short_conv import ShortConv, unit_gain_
 from orchid.ops.depthwise import depthwise_conv_bins
-from orchid.ops.spectral_conv import at_least_float32, cross_spectrum, full_precision, phase_spectrum
+from orchid.ops.precision import at_least_float32, full_precision
+from orchid.ops.spectral_conv import cross_spectrum, phase_spectrum
 from orchid.ops.transforms import Transform
 
 

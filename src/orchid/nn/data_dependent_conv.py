@@ -2,9 +2,10 @@
 
 from torch import Tensor, nn
 
-from orchid.nn.implicit_filter import StaticKernel
+from orchid.nn.static_kernel import StaticKernel
 from orchid.ops.circulant import circulant_conv, product_dtype
-from orchid.ops.spectral_conv import full_precision, spectral_conv
+from orchid.ops.precision import full_precision
+from orchid.ops.spectral_conv import spectral_conv
 from orchid.ops.transforms import Transform
 
 

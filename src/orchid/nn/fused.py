@@ -10,9 +10,10 @@ from torch import Tensor, nn
 
 from orchid.nn.conditioning import CrossConditioning, PhaseConditioning
 from orchid.nn.data_dependent_conv import DataDependentConv
-from orchid.nn.implicit_filter import SineNetwork
+from orchid.nn.lag_network import LagNetwork
 from orchid.nn.projections import bias_of
-from orchid.ops.kernels.launch import TRITON, hooked, transformed
+from orchid.ops.kernels.launch import TRITON
+from orchid.ops.kernels.surroundings import hooked, transformed
 
 if TYPE_CHECKING:
     from orchid.nn.mixer import OrchidMixer
@@ -207,7 +208,7 @@ def fused_residual(mixer: "OrchidMixer", y: Tensor, x: Tensor) -> Tensor:
     return plus_static_conv(y, x, kernel)
 
 
-def fused_hidden(network: SineNetwork, *, half: bool) -> Tensor:
+def fused_hidden(network: LagNetwork, *, half: bool) -> Tensor:
     """Return a static kernel's network before its output, (n, W); ``half``, for streams of bfloat16."""
     from orchid.ops.kernels.static.network import WIDEST_EMBEDDING, sines
 

@@ -5,12 +5,12 @@ import math
 import torch
 from torch import Tensor
 
-from orchid.nn.implicit_filter import FALL, SineNetwork, embedded
+from orchid.nn.lag_network import FALL, LagNetwork, embedded
 from orchid.ops.checks import check_at_least, check_odd
-from orchid.ops.spectral_conv import at_least_float32, full_precision
+from orchid.ops.precision import at_least_float32, full_precision
 
 
-class ImplicitFilter2d(SineNetwork):
+class ImplicitFilter2d(LagNetwork):
     """h0[d, s, t] = FFN(PosEmb(s), PosEmb(t))[d] * decay_d(s, t) / sqrt(H W) on the torus of H x W lags.
 
     The one-dimensional filter (``ImplicitFilter``) with the embeddings of both signed lags side by side, and a decay

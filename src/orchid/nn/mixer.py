@@ -15,9 +15,9 @@ from orchid.nn.fused import (
     settings_obstacle,
     takes_kernels,
 )
-from orchid.nn.implicit_filter import StaticKernel
 from orchid.nn.projections import from_channels, to_channels
 from orchid.nn.short_conv import ShortConv, masked
+from orchid.nn.static_kernel import StaticKernel
 from orchid.ops.checks import (
     check_at_least,
     check_choice,
@@ -34,7 +34,8 @@ from orchid.ops.checks import (
 from orchid.ops.circulant import product_dtype
 from orchid.ops.depthwise import PADDINGS
 from orchid.ops.kernels.launch import interpreter_on
-from orchid.ops.spectral_conv import SIGMAS, full_precision, spectral_conv
+from orchid.ops.precision import full_precision
+from orchid.ops.spectral_conv import SIGMAS, spectral_conv
 from orchid.ops.transforms import NORMS, get_transform
 
 CONDITIONINGS = ("phase", "cross", "static")

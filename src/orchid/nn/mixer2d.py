@@ -23,11 +23,10 @@ from orchid.ops.checks import (
 )
 from orchid.ops.conv2d import conv_bins2d, depthwise_conv2d, real_kernel_spectrum
 from orchid.ops.kernels.launch import interpreter_on
-from orchid.ops.spectral_conv import at_least_float32, full_precision
+from orchid.ops.precision import at_least_float32, full_precision
 from orchid.ops.transforms import dft2, inverse_dft2
 
-CONDITIONINGS = ("phase", "cross", "static")
-SIDES = {"phase": 1, "cross": 2, "static": 0}
+SIDES = {"phase": 1, "cross": 2, "static": 0}  # conditioning images
 
 
 class Streams2d(NamedTuple):
@@ -98,7 +97,7 @@ class OrchidMixer2d(nn.Module):
         super().__init__()
         self.d_model = check_at_least("d_model", d_model, 1)
         self.height, self.width = check_at_least("height", height, 1), check_at_least("width", width, 1)
-        self.conditioning = check_choice("conditioning", conditioning, CONDITIONINGS)
+        self.conditioning = check_choice("conditioning", conditioning, SIDES)
         self.kernel_size, self.filter_embedding, self.filter_width = kernel_size, filter_embedding, filter_width
         if check_odd("kernel_size", kernel_size) > 2 * min(height, width) + 1:
             raise ValueError(f"kernel_size={kernel_size} reaches around images of {height} x {width}")

@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor, nn
 
-from orchid.ops.checks import autocast_on, check_choice
-from orchid.ops.kernels.launch import TRITON, transformed
-
-BACKENDS = ("auto", "torch")
+from orchid.ops.checks import check_choice
+from orchid.ops.kernels.launch import OPTIONAL, TRITON
+from orchid.ops.kernels.surroundings import transformed
+from orchid.ops.precision import working_dtype
 
 
 class LayerNorm(nn.LayerNorm):
@@ -26,7 +26,7 @@ class LayerNorm(nn.LayerNorm):
 
     def __init__(self, d_model: int, *, backend: str = "auto") -> None:
         super().__init__(d_model)
-        self.backend = check_choice("backend", backend, BACKENDS)
+        self.backend = check_choice("backend", backend, OPTIONAL)
 
     def forward(self, input: Tensor) -> Tensor:
         """Normalise every token."""
@@ -43,5 +43,4 @@ class LayerNorm(nn.LayerNorm):
     def _by_kernels(self, x: Tensor) -> Tensor:
         from orchid.ops.kernels.norm.operator import normalised
 
-        dtype = torch.get_autocast_dtype(x.device.type) if autocast_on(x) else x.dtype
-        return normalised(x, self.weight, self.bias, self.eps, dtype)
+        return normalised(x, self.weight, self.bias, self.eps, working_dtype(x))

@@ -7,7 +7,7 @@ stands in the place of one (an adapter, a quantised layer), or is watched by hoo
 import torch
 from torch import Tensor, nn
 
-from orchid.ops.kernels.launch import hooked
+from orchid.ops.kernels.surroundings import hooked
 
 
 def is_plain(linear: nn.Module) -> bool:

@@ -58,3 +58,11 @@ class ShortConv(nn.Module):
         """Show sizes in ``print(module)``."""
         channels, width = self.weight.shape
         return f"{channels}, kernel_size={width}, padding={self.padding!r}, bias={self.bias is not None}"
+
+
+def conv1d_init_(conv: ShortConv) -> None:
+    """Draw taps and biases as ``torch.nn.Conv1d`` does, which the published baselines use."""
+    bound = 1 / math.sqrt(conv.weight.shape[-1])
+    nn.init.uniform_(conv.weight, -bound, bound)
+    if conv.bias is not None:
+        nn.init.uniform_(conv.bias, -bound, bound)

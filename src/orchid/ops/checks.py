@@ -7,6 +7,8 @@ from numbers import Integral, Real
 import torch
 from torch import Tensor
 
+from orchid.ops.precision import autocast_on
+
 
 def check_choice(name: str, value: str, choices: Iterable[str]) -> str:
     """Return ``value`` if it is one of ``choices``."""
@@ -63,13 +65,6 @@ def check_odd(name: str, value: int) -> int:
     if check_at_least(name, value, 1) % 2 == 0:
         raise ValueError(f"{name}={value!r} must be odd")
     return int(value)
-
-
-def autocast_on(x: Tensor) -> bool:
-    """Return whether autocast is on where x is; tensors without data, on "meta", have none."""
-    kind = x.device.type
-    # is_autocast_available would say so of any device, but torch 2.11's compiler breaks its graphs there.
-    return kind != "meta" and torch.is_autocast_enabled(kind)
 
 
 def check_tensor(name: str, x: Tensor) -> None:

@@ -6,7 +6,9 @@ import torch
 from torch import Tensor
 
 from orchid.ops.forward_mode import applied
-from orchid.ops.kernels.launch import TRITON, transformed
+from orchid.ops.kernels.launch import TRITON
+from orchid.ops.kernels.surroundings import transformed
+from orchid.ops.precision import working_dtype
 
 # Up to this length a product with an n x n matrix for each channel is faster than transforms, on a GPU.
 LONGEST = 256
@@ -85,5 +87,5 @@ def product_dtype(x: Tensor, n: int) -> torch.dtype | None:
     """Return the half precision in which ``circulant_conv`` should take a convolution of length n, or None."""
     if not x.is_cuda or x.dtype == torch.float64 or n > LONGEST:
         return None
-    dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else x.dtype
+    dtype = working_dtype(x)
     return dtype if dtype in (torch.bfloat16, torch.float16) else None

@@ -4,7 +4,8 @@ import torch
 from torch import Tensor
 
 from orchid.ops.circulant import circulant_conv, product_dtype
-from orchid.ops.spectral_conv import at_least_float32, full_precision, spectral_conv
+from orchid.ops.precision import at_least_float32, full_precision
+from orchid.ops.spectral_conv import spectral_conv
 from orchid.ops.transforms import get_transform
 
 

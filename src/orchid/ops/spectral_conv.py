@@ -6,13 +6,12 @@ Each function is the fast twin of one in ``reference.py``.
 """
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from orchid.ops.checks import autocast_on
+from orchid.ops.precision import at_least_float32
 from orchid.ops.transforms import Transform
 
 SIGMAS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -22,16 +21,6 @@ SIGMAS: dict[str, Callable[[Tensor], Tensor]] = {
     "softsign": F.softsign,
     "softshrink": F.softshrink,
 }
-
-
-def full_precision(x: Tensor) -> AbstractContextManager[object]:
-    """Return a context in which autocast is off on x's device."""
-    return torch.autocast(x.device.type, enabled=False) if autocast_on(x) else nullcontext()
-
-
-def at_least_float32(x: Tensor) -> Tensor:
-    """Return x in float32, or as it is when it is wider."""
-    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
 def on_magnitude(sigma: str, z: Tensor) -> Tensor:

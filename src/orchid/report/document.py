@@ -24,8 +24,8 @@ from orchid.report.vision import vision_sections
 
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 INTRODUCTION = (
-    "Rendered by `orchid report` from the JSON files under `results/`. Every file names its commit and hardware, a run's "
-    "also its configuration and seed. No number is typed by hand."
+    "Rendered by `orchid report` from the JSON files under `results/`. Every file names its commit and hardware, "
+    "a run's also its configuration and seed. No number is typed by hand."
 )
 
 

@@ -53,5 +53,6 @@ def speed_sentence(benchmark: dict[str, Any]) -> str:
     return (
         f"At {longest:,} tokens a layer of {ours[0]['d_model']} channels takes **1/{forward:.0f} of the time** of "
         f"PyTorch's fastest attention forward and 1/{both:.0f} forward and backward ({device(benchmark)}, "
-        f"{ours[0]['dtype']}). Its worst case is {batch:,} x {length:,}, {keys[key]}: {least:.1f} times attention's speed."
+        f"{ours[0]['dtype']}). Its worst case is {batch:,} x {length:,}, {keys[key]}: {least:.1f} times "
+        "attention's speed."
     )

@@ -135,7 +135,11 @@ def skipped_list(benchmark: dict[str, Any]) -> str:
 def _how(rows: list[dict[str, Any]]) -> str:
     """Say which rows are free of the time that launches take."""
     replayed = [row["length"] for row in rows if row["timing"] == "graph"]
-    return f". Up to length {max(replayed):,} calls are replayed as CUDA graphs, longer ones launched from Python" if replayed else ""
+    return (
+        f". Up to length {max(replayed):,} calls are replayed as CUDA graphs, longer ones launched from Python"
+        if replayed
+        else ""
+    )
 
 
 def _commit(benchmark: dict[str, Any]) -> str:

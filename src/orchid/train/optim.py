@@ -5,7 +5,7 @@ import math
 import torch
 from torch import nn
 
-from orchid.nn.block_diagonal import linear_weights
+from orchid.nn.linear_weights import linear_weights
 from orchid.train.config import TrainConfig
 
 

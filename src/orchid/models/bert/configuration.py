@@ -7,7 +7,7 @@ from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
 from orchid.mixers.registry import list_mixers
-from orchid.nn.block_diagonal import MLPS
+from orchid.nn.mlp import MLPS
 from orchid.ops.checks import check_at_least, check_choice, check_fraction, did_you_mean
 
 POSITIONS = ("learned", "sinusoidal", "none")

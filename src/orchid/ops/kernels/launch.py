@@ -8,14 +8,12 @@ from functools import lru_cache
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-
-from orchid.ops.forward_mode import forward_mode
+from torch import Tensor
 
 # Whether kernels can be compiled at all.
 TRITON = importlib.util.find_spec("triton") is not None
-
-
+# What is asked of layers for which kernels are optional: nothing of theirs is only to be had by name.
+OPTIONAL = ("auto", "torch")
 # Launches that a kernel remembers: more sizes than this are not met again and again.
 REMEMBERED = 256
 
@@ -101,16 +99,3 @@ def shared_memory(device: torch.device) -> int:
 def interpreter_on() -> bool:
     """Return whether Triton runs kernels in its interpreter, on a CPU."""
     return os.environ.get("TRITON_INTERPRET") == "1"
-
-
-def transformed() -> bool:
-    """Return whether ``torch.func`` or forward-mode derivatives are under way: the kernels have no rule for them."""
-    return torch._C._functorch.peek_interpreter_stack() is not None or forward_mode()
-
-
-def hooked(module: nn.Module) -> bool:
-    """Return whether something watches or replaces the passes of a module, or of one inside, which kernels pass by."""
-    hooks = module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
-    if hooks or "forward" in module.__dict__:
-        return True
-    return any(hooked(child) for child in module._modules.values() if child is not None)

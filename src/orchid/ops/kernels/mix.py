@@ -14,7 +14,7 @@ from orchid.ops.kernels.launch import on_device_of
 from orchid.ops.kernels.library import operator
 from orchid.ops.kernels.operands import Decay, Operands
 from orchid.ops.kernels.passes import backward, by_channel, empty_kept, forward
-from orchid.ops.spectral_conv import full_precision
+from orchid.ops.precision import full_precision
 
 
 def fused_mix(

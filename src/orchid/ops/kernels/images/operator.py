@@ -15,7 +15,7 @@ from orchid.ops.kernels.images.operands import Images
 from orchid.ops.kernels.launch import on_device_of
 from orchid.ops.kernels.library import operator
 from orchid.ops.kernels.passes import by_channel
-from orchid.ops.spectral_conv import full_precision
+from orchid.ops.precision import full_precision
 
 
 def fused_image_mix(

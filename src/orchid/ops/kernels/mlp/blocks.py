@@ -14,7 +14,7 @@ from orchid.ops.kernels.library import operator
 from orchid.ops.kernels.mlp.activation import activation_grad_kernel, activation_kernel
 from orchid.ops.kernels.mlp.token_products import token_products
 from orchid.ops.kernels.totals import added_up
-from orchid.ops.spectral_conv import full_precision
+from orchid.ops.precision import full_precision
 
 # Numbers of a tile, its most columns, and programs wanted in a launch that sums over rows.
 TILE, COLUMNS, PROGRAMS = 2048, 256, 2048

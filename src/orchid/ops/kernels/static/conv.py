@@ -24,7 +24,7 @@ from orchid.ops.kernels.static.rows import (
 )
 from orchid.ops.kernels.static.spectra import StaticGradients, static_of, static_spectra
 from orchid.ops.kernels.transpose import transposed
-from orchid.ops.spectral_conv import full_precision
+from orchid.ops.precision import full_precision
 from orchid.ops.transforms import complex_dft, inverse_complex_dft
 
 # Elements (channels x batch x n) of a chunk.
