@@ -193,7 +193,7 @@ class TestData:
         folder.rename(tmp_path / "elsewhere")
         lost = orchid("eval", run, "--cpu")
         assert lost.exit_code == 2
-        assert f"task.data='{folder}' of {run} does not exist (any more): name its folder in ORCHID_DATA" in lost.stderr
+        assert f"task.data='{folder}' of {run} no longer exists: name its folder in ORCHID_DATA" in lost.stderr
         monkeypatch.setenv("ORCHID_DATA", str(tmp_path / "elsewhere"))
         found = orchid("eval", run, "--cpu")
         assert found.exit_code == 0 and "test/accuracy" in found.stdout

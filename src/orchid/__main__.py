@@ -19,7 +19,7 @@ EXTRAS = {
 
 
 def main() -> None:
-    """Run the command line; as one process of several, leave without the end of the interpreter."""
+    """Run the command line; as one process of several, exit without shutting down the interpreter."""
     if os.environ.get("WORLD_SIZE", "1") == "1":
         run()
     else:

@@ -1,11 +1,10 @@
 """Files that appear whole or not at all."""
 
-import hashlib
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -64,17 +63,6 @@ def check_folder(name: str, path: Path) -> None:
             return
         if part.exists() or part.is_symlink():
             raise ValueError(f"{name} {path}: {part} is not a folder; name one, or a new path")
-
-
-def file_digest(path: Path) -> str:
-    """Return a file's SHA-256."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def joint_digest(parts: Iterable[str]) -> str:
-    """Return the SHA-256 of several texts, in their order."""
-    return hashlib.sha256(json.dumps(list(parts)).encode()).hexdigest()
 
 
 def write_json(path: Path, data: Any) -> None:

@@ -133,7 +133,7 @@ class TestReport:
         short = [row("attention", "flash", 1.0, length=64), row("orchid", "triton", 2.0, length=64, batch=1)]
         sentence = speed_sentence({"rows": [*self.rows, *short], "hardware": {"gpu": "a GPU"}})
         assert "At 2,048 tokens" in sentence and "**1/4 of the time**" in sentence
-        assert "1 x 64, forward: 0.5 times as fast" in sentence
+        assert "1 x 64, forward: 0.5 times attention's speed" in sentence
         assert speed_sentence({"rows": [row("orchid", "triton", 1.0)], "hardware": {"gpu": "a GPU"}}) == ""
 
     def test_titles_tell_benchmarks_apart(self) -> None:

@@ -194,9 +194,9 @@ class TestBadInput:
             ({"dropout": 1.0}, r"dropout=1.0 must lie in \[0, 1\)"),
             (
                 {"backend": "triton", "spectral_layers": 2},
-                r"backend='triton' cannot serve: the kernels have spatial_layers and spectral_layers=\(1, 1\)",
+                r"backend='triton' cannot serve: the kernels support spatial_layers and spectral_layers=\(1, 1\)",
             ),
-            ({"backend": "triton", "kernel_size": 7}, r"the kernels have kernel_size 3 or 5, not 7"),
+            ({"backend": "triton", "kernel_size": 7}, r"the kernels support kernel_size 3 or 5, not 7"),
             ({"backend": "cuda"}, r"backend='cuda' is not one of"),
         ],
     )

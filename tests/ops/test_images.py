@@ -114,9 +114,9 @@ def test_what_the_kernels_do_not_serve_is_no_silent_answer() -> None:
     mixer, x = OrchidMixer2d(2, 4, 6, backend="triton").to(DEVICE), torch.randn(1, 4, 6, 2, device=DEVICE)
     mask = torch.ones(1, 4, 6, dtype=torch.bool, device=DEVICE)
     for given in ({"mask": mask}, {"context": x}, {"context_mask": mask}):
-        with pytest.raises(ValueError, match="the kernels have no masks, contexts, smaller images"):
+        with pytest.raises(ValueError, match="the kernels do not support masks, contexts, smaller images"):
             mixer(x, **given)
-    with pytest.raises(ValueError, match="the kernels have no masks, contexts, smaller images"):
+    with pytest.raises(ValueError, match="the kernels do not support masks, contexts, smaller images"):
         mixer(x[:, :3])
 
 

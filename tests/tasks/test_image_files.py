@@ -11,6 +11,7 @@ import torch
 from helpers import imagenet_folder, imagenette_folder, plain_transform
 from PIL import Image
 
+from orchid.models.vit import ViTConfig
 from orchid.recipes import get_recipe
 from orchid.report.runs import evaluate_folder, load_run
 from orchid.tasks import image_files
@@ -18,7 +19,6 @@ from orchid.tasks.image_files import ImageFilesConfig, ImageFilesTask
 from orchid.tasks.image_folder import Files
 from orchid.tasks.image_pipeline import AtLeastOneBit, Augmented, evaluation_transform, training_transform
 from orchid.tasks.imagenette import Packed
-from orchid.tasks.vision import ViTConfig
 from orchid.train.engine import Engine
 
 

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from orchid.cli import app
 from orchid.tasks.corpus import documents, text_files
-from orchid.tasks.mlm import IGNORE, BertConfig, MaskedLMConfig, hide, most_asked
+from orchid.tasks.mlm import IGNORE, EncoderConfig, MaskedLMConfig, hide, most_asked
 from orchid.tasks.shards import Shards, Special, build_shards
 
 SEP = SPECIAL.index("[SEP]")
@@ -163,9 +163,9 @@ class TestShards:
             Shards(out).verify()
         config = MaskedLMConfig(train=str(out), valid=str(out), length=4)
         with pytest.raises(ValueError, match=r"00001\.bin is damaged"):
-            config.build(BertConfig(), seed=0).train_batch(0, 1, "cpu")
+            config.build(EncoderConfig(), seed=0).train_batch(0, 1, "cpu")
         with pytest.raises(ValueError, match=r"00001\.bin is damaged"):
-            config.build(BertConfig(), seed=0).evaluate(torch.nn.Identity(), "cpu")
+            config.build(EncoderConfig(), seed=0).evaluate(torch.nn.Identity(), "cpu")
         for entry in index["shards"]:
             del entry["sha256"]
         (out / "index.json").write_text(json.dumps(index))
@@ -210,7 +210,7 @@ class TestTask:
     def test_an_epoch_sees_every_row_once(self, tmp_path: Path) -> None:
         shards = str(word_shards(tmp_path))
         config = MaskedLMConfig(train=shards, valid=shards, length=16, mask_rate=0.0)
-        task = config.build(BertConfig(), seed=0)
+        task = config.build(EncoderConfig(), seed=0)
         count = Shards(Path(shards)).count(16)
         rows = torch.cat([task.train_batch(index, 5, "cpu")[0] for index in range(2 * count // 5 + 1)])
         first, second = rows[:count], rows[count : 2 * count]
@@ -218,12 +218,12 @@ class TestTask:
         for seen in (first, second):
             assert sorted(seen.tolist()) == sorted(everything.tolist())
         assert not torch.equal(first, second)
-        again = config.build(BertConfig(), seed=0).train_batch(3, 5, "cpu")[0]
+        again = config.build(EncoderConfig(), seed=0).train_batch(3, 5, "cpu")[0]
         assert torch.equal(again, rows[15:20])
 
     def test_missing_data_is_told_before_training(self) -> None:
         with pytest.raises(ValueError, match=r"task\.train=FOLDER"):
-            MaskedLMConfig().build(BertConfig(), seed=0).build_model()
+            MaskedLMConfig().build(EncoderConfig(), seed=0).build_model()
 
     def test_shards_of_two_tokenizers(self, tmp_path: Path) -> None:
         one, two = tmp_path / "one", tmp_path / "two"
@@ -232,7 +232,7 @@ class TestTask:
         index = json.loads((valid / "index.json").read_text())
         (valid / "index.json").write_text(json.dumps(index | {"tokenizer": "other"}))
         with pytest.raises(ValueError, match="tokenised differently"):
-            MaskedLMConfig(train=str(train), valid=str(valid), length=8).build(BertConfig(), 0).data()
+            MaskedLMConfig(train=str(train), valid=str(valid), length=8).build(EncoderConfig(), 0).data()
 
     def test_several_texts_to_validate_on(self, tmp_path: Path) -> None:
         folders = []
@@ -240,7 +240,7 @@ class TestTask:
             (tmp_path / name).mkdir()
             folders.append(word_shards(tmp_path / name))
         task = MaskedLMConfig(train=str(folders[0]), valid=f"{folders[0]},{folders[1]}", length=8).build(
-            BertConfig(preset="orchid-bert-base", changes={"hidden_size": 32, "num_hidden_layers": 1}), 0
+            EncoderConfig(preset="orchid-bert-base", changes={"hidden_size": 32, "num_hidden_layers": 1}), 0
         )
         folders[1].rename(tmp_path / "other")
         task.config.valid = f"{folders[0]},{tmp_path / 'other'}"
@@ -252,7 +252,7 @@ class TestTask:
         shards = str(word_shards(tmp_path))
         changes = {"hidden_size": 16, "num_hidden_layers": 1}
         config = MaskedLMConfig(train=shards, valid=shards, length=16, short_share=0.5)
-        task = config.build(BertConfig(changes=changes), seed=0)
+        task = config.build(EncoderConfig(changes=changes), seed=0)
         shown, asked, real = task.train_batch(0, 400, "cpu")
         padded = real == 0
         assert 0.35 < padded.any(dim=1).double().mean() < 0.6
@@ -269,17 +269,17 @@ class TestTask:
             folders.append(str(word_shards(tmp_path / name)))
         changes = {"hidden_size": 16, "num_hidden_layers": 1}
         config = MaskedLMConfig(train=folders[0], valid=",".join(folders), length=8, valid_rows=8)
-        task = config.build(BertConfig(changes=changes), 0)
+        task = config.build(EncoderConfig(changes=changes), 0)
         metrics = task.evaluate(task.build_model().eval(), "cpu")
         assert {"valid/one/shards/loss", "valid/two/shards/loss", "valid/loss"} <= set(metrics)
         twice = MaskedLMConfig(train=folders[0], valid=f"{folders[0]},{folders[0]}", length=8)
         with pytest.raises(ValueError, match="names a folder twice"):
-            twice.build(BertConfig(), 0).data()
+            twice.build(EncoderConfig(), 0).data()
 
     def test_a_piece_that_asks_nothing(self, tmp_path: Path) -> None:
         shards = str(word_shards(tmp_path))
         changes = {"hidden_size": 16, "num_hidden_layers": 1}
-        task = MaskedLMConfig(train=shards, valid=shards, length=8).build(BertConfig(changes=changes), seed=0)
+        task = MaskedLMConfig(train=shards, valid=shards, length=8).build(EncoderConfig(changes=changes), seed=0)
         shown, asked = task.train_batch(0, 2, "cpu")
         model = task.build_model().train()
         loss, count = task.loss(model, (shown, torch.full_like(asked, IGNORE)))
@@ -289,7 +289,7 @@ class TestTask:
 
     def test_another_mixer_by_one_setting(self, tmp_path: Path) -> None:
         shards = str(word_shards(tmp_path))
-        model = BertConfig(changes={"hidden_size": 16, "num_hidden_layers": 1, "mixer": "attention"})
+        model = EncoderConfig(changes={"hidden_size": 16, "num_hidden_layers": 1, "mixer": "attention"})
         task = MaskedLMConfig(train=shards, valid=shards, length=8).build(model, seed=0)
         assert task.build_model().config.mixer_options == {}
 

@@ -15,14 +15,15 @@ from PIL import Image
 from typer.testing import CliRunner, Result
 
 from orchid.cli import app
+from orchid.models.vit import ViTConfig
 from orchid.recipes import get_recipe
-from orchid.report.predictions import _short
 from orchid.tasks.augment import cropped_and_flipped, erased, mixed, normalised
 from orchid.tasks.cifar import load_cifar10
 from orchid.tasks.image_files import ImageFilesConfig
 from orchid.tasks.image_folder import read_folder
 from orchid.tasks.imagenette import load_imagenette
-from orchid.tasks.vision import IMAGE_SETS, ImageConfig, ImageTask, ViTConfig
+from orchid.tasks.predictions import _short
+from orchid.tasks.vision import IMAGE_SETS, ImageConfig, ImageTask
 from orchid.train.engine import Engine
 from orchid.train.run_folder import RunFolder
 

@@ -6,8 +6,9 @@ import torch
 
 from orchid.models.sequence import SequenceModel
 from orchid.recipes import get_recipe, list_recipes
-from orchid.train.config import Experiment, TrainConfig, apply_overrides, replace_settings
+from orchid.train.config import Experiment, TrainConfig
 from orchid.train.optim import learning_rate, param_groups
+from orchid.train.overrides import apply_overrides, replace_settings
 
 
 @pytest.fixture

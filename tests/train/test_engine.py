@@ -27,7 +27,8 @@ from orchid.tasks import image_files
 from orchid.train.config import Experiment
 from orchid.train.engine import Diverged, Engine
 from orchid.train.lock import InUse
-from orchid.train.run_folder import RunFolder, load_optimizer_tensors
+from orchid.train.run_folder import RunFolder
+from orchid.train.tensors import load_optimizer_tensors
 
 
 def experiment(steps: int = 12, **train: object) -> Experiment:

@@ -224,7 +224,7 @@ class TestTune:
         outcome = CliRunner().invoke(
             app, ["tune", "recall/v20-s4", "--tiny", "--cpu", "--json", str(file), "--out", str(out)]
         )
-        assert outcome.exit_code == 2 and f"--json {file} is no file of `orchid tune`" in outcome.stderr
+        assert outcome.exit_code == 2 and f"--json {file} was not written by `orchid tune`" in outcome.stderr
         assert not out.exists()
         assert text is None or file.read_text() == text
 

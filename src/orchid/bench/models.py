@@ -63,11 +63,12 @@ def run_models_benchmark(
     for case in cases:
         for form in (False, True) if compiled else (False,):
             what = f"{case.model}, {case.batch} x {case.length}{', compiled' if form else ''}"
-            with console.status(f"timing {what}"):
-                try:
-                    rows.append(_time_case(case, device, dtype, compiled=form))
-                except RuntimeError as error:  # out of memory: said, not hidden
-                    console.print(f"not timed: {what}: {error}", markup=False)
+            # A line when it is done and no spinner: its thread would take the interpreter from what is timed.
+            try:
+                rows.append(_time_case(case, device, dtype, compiled=form))
+                console.print(f"{what}: {rows[-1]['step_ms']:.2f} ms a step", markup=False, highlight=False)
+            except RuntimeError as error:  # out of memory: said, not hidden
+                console.print(f"not timed: {what}: {error}", markup=False)
             gc.collect()
             if device.type == "cuda":
                 torch.cuda.empty_cache()

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from orchid.train.config import Experiment
-from orchid.train.data import DATA
+from orchid.train.data_folder import DATA
 
 app = typer.Typer(
     help="Orchid: data-dependent convolution for sequence modeling.",

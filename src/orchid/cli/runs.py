@@ -26,7 +26,7 @@ from orchid.cli.app import (
 )
 from orchid.files import check_folder
 from orchid.recipes import get_recipe, match_recipes, resolve_recipe
-from orchid.train.data import wanted_arguments
+from orchid.train.data_folder import wanted_arguments
 
 
 @app.command("list")
@@ -106,7 +106,7 @@ def eval_command(
 ) -> None:
     """Evaluate the model of a run on the recipe's test set, or on a folder of your own images.
 
-    Where the data the run was trained on is not there any more, ORCHID_DATA names it.
+    Where the data the run was trained on no longer exists, ORCHID_DATA names it.
     """
     from orchid.report.runs import evaluate_folder, evaluate_run, load_run
 

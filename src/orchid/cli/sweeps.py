@@ -88,7 +88,7 @@ def tune(
 
 def run_grid(cells: list[Any], jobs: int, options: dict[str, Any]) -> tuple[str | None, int]:
     """Run the cells here, or in several workers; return why they stopped early, if they did, and a status."""
-    from orchid.train.data import check_data
+    from orchid.train.data_folder import check_data
     from orchid.train.environment import JOBS
     from orchid.train.grid import run_cells, run_workers
 

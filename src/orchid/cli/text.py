@@ -7,7 +7,7 @@ import typer
 
 from orchid.cli.app import Cpu, Tiny, app, console, errors, leave_stopped, say_if_unfinished
 from orchid.files import check_folder
-from orchid.train.data import DATA
+from orchid.train.data_folder import DATA
 
 
 @app.command()

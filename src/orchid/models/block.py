@@ -68,7 +68,7 @@ class OrchidBlock(nn.Module):
         elif not isinstance(mixer, nn.Module):
             raise ValueError(f"mixer={mixer!r} must be a name from list_mixers() or a module")
         elif mixer_options:
-            raise ValueError("mixer_options are for a mixer that is named; this one is built already")
+            raise ValueError("mixer_options need a mixer given by name; this one is built already")
         # a mixer that is told to stay without kernels has the rest do the same
         backend = "torch" if getattr(mixer, "backend", None) == "torch" else "auto"
         self.mixer_norm = LayerNorm(d_model, backend=backend)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -58,7 +59,7 @@ class PatchEmbedding(nn.Conv2d):
         self.image_size, self.side = image_size, image_size // patch_size
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *arguments: Any) -> None:
-        """Take matrices (D, C patch_size²) too, as models of before have them."""
+        """Take matrices (D, C patch_size²) too, as earlier versions saved them."""
         stored = state_dict.get(f"{prefix}weight")
         if isinstance(stored, Tensor) and stored.shape == self.weight.flatten(1).shape:
             state_dict[f"{prefix}weight"] = stored.view(self.weight.shape)
@@ -295,3 +296,34 @@ class OrchidViT(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Return the logits."""
         return self.forward_head(self.forward_features(images))
+
+
+@dataclass(kw_only=True)
+class ViTConfig:
+    """Settings of ``OrchidViT``."""
+
+    patch_size: int = 4
+    d_model: int = 128
+    depth: int = 6
+    mixer: str = "orchid"
+    options: dict[str, Any] = field(default_factory=dict)
+    mlp: str = "plain"
+    blocks: int = 4
+    expansion: int = 4
+    dropout: float = 0.0
+
+    def build(self, image_size: int, num_classes: int) -> OrchidViT:
+        """Return the model."""
+        return OrchidViT(
+            image_size,
+            self.patch_size,
+            num_classes=num_classes,
+            d_model=self.d_model,
+            depth=self.depth,
+            mixer=self.mixer,
+            options=self.options,
+            mlp=self.mlp,
+            blocks=self.blocks,
+            expansion=self.expansion,
+            dropout=self.dropout,
+        )

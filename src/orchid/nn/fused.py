@@ -35,13 +35,13 @@ def settings_obstacle(mixer: "OrchidMixer") -> str | None:
     }
     for name, (value, served) in wanted.items():
         if value != served:
-            return f"the kernels have {name}={served!r}, not {value!r}"
+            return f"the kernels support {name}={served!r}, not {value!r}"
     if mixer.kernel_size not in KERNEL_SIZES:
-        return f"the kernels have kernel_size 3 or 5, not {mixer.kernel_size}"
+        return f"the kernels support kernel_size 3 or 5, not {mixer.kernel_size}"
     if mixer.max_length < mixer.kernel_size:
         return f"max_length={mixer.max_length} is shorter than kernel_size={mixer.kernel_size}"
     if mixer.filter_width > WIDEST_FILTER:
-        return f"the kernels have filter_width to {WIDEST_FILTER}, not {mixer.filter_width}"
+        return f"the kernels support filter_width up to {WIDEST_FILTER}, not {mixer.filter_width}"
     return None if TRITON else MISSING
 
 
@@ -58,7 +58,7 @@ def input_obstacle(x: Tensor, backend: str, interpreted: bool) -> str | None:
 def image_settings_obstacle(kernel_size: int) -> str | None:
     """Return why the kernels do not serve a layer of images of these settings, or None."""
     if kernel_size not in KERNEL_SIZES:
-        return f"the kernels have kernel_size 3 or 5, not {kernel_size}"
+        return f"the kernels support kernel_size 3 or 5, not {kernel_size}"
     return None if TRITON else MISSING
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from orchid.recipes.registry import Recipe
 from orchid.tasks.glue import GlueConfig, StartConfig, steps_for
 from orchid.tasks.glue_data import GLUE, GlueSpec
-from orchid.tasks.mlm import BertConfig, MaskedLMConfig
+from orchid.tasks.mlm import EncoderConfig, MaskedLMConfig
 from orchid.train.config import Experiment, TrainConfig
 
 MODELS = {"orchid": "Orchid-BERT", "bert": "BERT", "m2": "M2-BERT"}
@@ -48,7 +48,7 @@ def _pretraining(
         evaluate_every=every,
         checkpoint_every=every,
     )
-    model = BertConfig(preset=preset, changes=dict(changes))
+    model = EncoderConfig(preset=preset, changes=dict(changes))
     task = MaskedLMConfig(length=length, short_share=short_share)
     return Experiment(recipe=name, task=task, model=model, train=train)
 

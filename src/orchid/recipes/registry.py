@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchid.ops.checks import did_you_mean
-from orchid.train.config import Experiment, apply_overrides
-from orchid.train.data import name_data
+from orchid.train.config import Experiment
+from orchid.train.data_folder import name_data
+from orchid.train.overrides import apply_overrides
 
 FAMILIES = ("recall", "bert", "vision")
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from orchid.models.vit import SIZES
+from orchid.models.vit import SIZES, ViTConfig
 from orchid.recipes.registry import Recipe
 from orchid.tasks.image_files import ImageFilesConfig
-from orchid.tasks.vision import IMAGE_SETS, ImageConfig, ViTConfig
+from orchid.tasks.vision import IMAGE_SETS, ImageConfig
 from orchid.train.config import Experiment, TrainConfig
 
 IMAGES, BATCH, PAPER_EPOCHS = 50_000, 512, 500

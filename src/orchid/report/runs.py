@@ -5,9 +5,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from orchid.recipes import get_recipe
-from orchid.train.config import Experiment, replace_settings
-from orchid.train.data import explain_lost_data, find_data
+from orchid.train.config import Experiment
+from orchid.train.data_folder import explain_lost_data, find_data
 from orchid.train.engine import Engine
+from orchid.train.overrides import replace_settings
 from orchid.train.run_folder import RunFolder
 
 
@@ -46,7 +47,7 @@ def evaluate_run(engine: Engine) -> dict[str, float]:
 
 @contextmanager
 def _data_in_reach(experiment: Experiment, path: Path) -> Iterator[None]:
-    """Let an error about data that is not there any more say how to name another folder."""
+    """Let an error about data that no longer exists say how to name another folder."""
     try:
         yield
     except (ValueError, OSError) as error:

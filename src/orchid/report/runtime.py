@@ -96,7 +96,7 @@ def before_of(benchmarks: list[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 def torch_table(benchmark: dict[str, Any], before: dict[str, Any] | None) -> str:
-    """Return how many times faster the kernels' layer is than the torch backend's, today's and that of before."""
+    """Return how many times as fast the kernels' layer is as the torch backend's, now and before there were kernels."""
     keys = ("forward_ms", "forward_backward_ms")
 
     def layers(of: dict[str, Any] | None, backend: str) -> dict[tuple[int, int], dict[str, Any]]:

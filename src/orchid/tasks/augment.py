@@ -1,10 +1,8 @@
 """Augmentation of images on the device where they are trained on; every draw comes from the generator given."""
 
-from collections.abc import Sequence
-
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 
 def normalised(images: Tensor, mean: tuple[float, ...], deviation: tuple[float, ...]) -> Tensor:
@@ -56,14 +54,19 @@ def mixed(
     return torch.where(cuts[:, None], pasted, average), labels[order], share.flatten()
 
 
-def mixed_cross_entropy(logits: Tensor, labels: Tensor, partner: Sequence[Tensor], smoothing: float) -> Tensor:
-    """Return the summed cross-entropy of labels, or of two weighted by the share: ``partner`` as ``mixed`` gives it."""
+def mixed_loss(model: nn.Module, batch: tuple[Tensor, ...], smoothing: float) -> tuple[Tensor, Tensor]:
+    """Return the summed cross-entropy with smoothed labels, and the number of images.
+
+    A batch is images and labels, and where they are mixed the others' labels and one's own share, as from ``mixed``.
+    """
+    images, labels, *partner = batch
+    logits = model(images).float()
     losses = F.cross_entropy(logits, labels, reduction="none", label_smoothing=smoothing)
     if partner:
         others, share = partner
         theirs = F.cross_entropy(logits, others, reduction="none", label_smoothing=smoothing)
         losses = share * losses + (1 - share) * theirs
-    return losses.sum()
+    return losses.sum(), torch.full((), len(labels), device=labels.device)
 
 
 def _squares(images: Tensor, sizes: Tensor, generator: torch.Generator) -> Tensor:

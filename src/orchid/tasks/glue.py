@@ -9,7 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from orchid.files import atomic, file_digest, joint_digest
+from orchid.digests import file_digest, joint_digest
+from orchid.files import atomic
 from orchid.ops.checks import check_choice
 from orchid.tasks.glue_data import GLUE, Example, GlueSpec, find_files, read_examples, score
 from orchid.tasks.seeds import EpochOrder

@@ -19,15 +19,17 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from orchid.files import joint_digest
+from orchid.digests import joint_digest
+from orchid.models.vit import ViTConfig
 from orchid.ops.checks import check_at_least, check_choice, check_fraction, check_positive_or_zero, check_share
-from orchid.tasks.augment import mixed, mixed_cross_entropy
+from orchid.tasks.augment import mixed, mixed_loss
 from orchid.tasks.image_folder import Files, OwnImages, list_files, middle, read_folder
 from orchid.tasks.image_pipeline import evaluation_transform, training_transform
 from orchid.tasks.imagenette import Packed
 from orchid.tasks.pixels import Unreadable, read_rgb
+from orchid.tasks.predictions import draw_predictions, keep_own
 from orchid.tasks.seeds import EpochOrder, generator_seed, held_out
-from orchid.tasks.vision import HELD_OUT, ViTConfig
+from orchid.tasks.vision import HELD_OUT
 
 DRAWN = 512  # images that a picture of predictions is drawn from
 EVALUATED_ON = ("val", "validation", "test")  # folders of what is evaluated, the first that is there
@@ -169,9 +171,7 @@ class ImageFilesTask:
 
     def loss(self, model: nn.Module, batch: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
         """Return the summed cross-entropy with smoothed, mixed labels, and the number of images."""
-        images, labels, *partner = batch
-        loss = mixed_cross_entropy(model(images).float(), labels, partner, self.config.label_smoothing)
-        return loss, torch.full((), len(labels), device=labels.device)
+        return mixed_loss(model, batch, self.config.label_smoothing)
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, device: Any) -> dict[str, float]:
@@ -211,8 +211,6 @@ class ImageFilesTask:
 
     def draw(self, model: nn.Module, device: Any, folder: Path) -> list[Path]:
         """Draw some images of what is evaluated with what they were taken for; of few classes a confusion matrix."""
-        from orchid.report.predictions import draw_predictions
-
         files = self.files()[self.config.held_out]
         numbers = torch.linspace(0, len(files.labels) - 1, min(DRAWN, len(files.labels))).long().unique().tolist()
         images = torch.stack([middle(files.image(number), self.config.image_size) for number in numbers])
@@ -225,9 +223,7 @@ class ImageFilesTask:
         return read_folder(folder, self.classes(), self.config.image_size)
 
     def evaluate_own(self, model: nn.Module, device: Any, own: OwnImages, folder: Path) -> dict[str, float]:
-        """Classify a user's images: see ``report.predictions.keep_own``."""
-        from orchid.report.predictions import keep_own
-
+        """Classify a user's images: see ``predictions.keep_own``."""
         pictures = (read_rgb(path, str(path)) for path in own.files)
         return keep_own(own, self.predictions(model, pictures, device), self.classes(), folder)
 

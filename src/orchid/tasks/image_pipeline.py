@@ -56,7 +56,7 @@ def training_transform(config: "ImageFilesConfig") -> Callable[[Any], Tensor]:
             re_mode="pixel",
         )
     except AssertionError:  # timm's word for it
-        raise ValueError(f"task.auto_augment={config.auto_augment!r} is no policy of timm's") from None
+        raise ValueError(f"task.auto_augment={config.auto_augment!r} is not a policy of timm's") from None
     for stage in policy.transforms:
         for operation in getattr(stage, "ops", ()):
             if operation.name.startswith("Posterize"):

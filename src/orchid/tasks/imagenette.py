@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from orchid.files import joint_digest
+from orchid.digests import joint_digest
 from orchid.tasks.pixels import check_labels, load_arrays, read_rgb
 
 CLASSES = (

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from orchid.files import joint_digest
+from orchid.digests import joint_digest
 from orchid.ops.checks import check_at_least, check_fraction
 from orchid.tasks.seeds import EpochOrder, generator_seed
 from orchid.tasks.shards import Shards, Special
@@ -68,7 +68,7 @@ def folder_names(folders: list[Path]) -> list[str]:
 class MaskedLMTask:
     """Rows of tokens in an order that a seed and the epoch decide; a batch is a pure function of its step."""
 
-    def __init__(self, config: "MaskedLMConfig", model: "BertConfig", seed: int) -> None:
+    def __init__(self, config: "MaskedLMConfig", model: "EncoderConfig", seed: int) -> None:
         self.config, self.model, self.seed = config, model, seed
         check_at_least("length", config.length, 2)
         check_fraction("mask_rate", config.mask_rate)
@@ -199,14 +199,14 @@ class MaskedLMConfig:
     valid_rows: int = 2048
     digest: str = ""
 
-    def build(self, model: "BertConfig", seed: int) -> MaskedLMTask:
+    def build(self, model: "EncoderConfig", seed: int) -> MaskedLMTask:
         """Return the task."""
         return MaskedLMTask(self, model, seed)
 
 
 @dataclass(kw_only=True)
-class BertConfig:
-    """A BERT-like model: one of ``orchid.models.bert.PRESETS``, with changes."""
+class EncoderConfig:
+    """The encoder to train: one of ``orchid.models.bert.PRESETS``, with changes."""
 
     preset: str = "orchid-bert-base"
     changes: dict[str, Any] = field(default_factory=dict)

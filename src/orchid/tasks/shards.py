@@ -17,7 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from orchid.files import atomic, file_digest, remove_strays, write_json
+from orchid.digests import file_digest
+from orchid.files import atomic, remove_strays, write_json
 from orchid.tasks.corpus import documents, text_files
 from orchid.tasks.tokenizer import TOKENIZER, vocabulary_digest
 
@@ -151,7 +152,7 @@ class _Maker:
 
 
 def damage(path: Path, entry: dict[str, Any], dtype: str, vocab_size: int) -> str | None:
-    """Return what is wrong with a shard, or None; entries of before have no checksum, and only ids are looked at."""
+    """Return what is wrong with a shard, or None; without a checksum (earlier versions) only ids are looked at."""
     expected = entry["tokens"] * np.dtype(dtype).itemsize
     if path.stat().st_size != expected:
         return f"{path.stat().st_size} bytes, not {expected}"
@@ -206,7 +207,7 @@ class Shards:
             raise ValueError(f"{index} does not exist: `orchid tokenize` makes shards of a folder of text")
         facts = _read_index(index)
         self.folder, self.vocab_size, self.tokenizer = folder, facts["vocab_size"], facts["tokenizer"]
-        self.vocabulary: str | None = facts.get("vocabulary")  # indexes of before have none
+        self.vocabulary: str | None = facts.get("vocabulary")  # indexes written by earlier versions have none
         self.special = Special(**facts["special"])
         self.entries: list[dict[str, Any]] = facts["shards"]
         self._dtype, self._arrays, self._verified = facts["dtype"], [], False

@@ -4,7 +4,7 @@ import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchid.files import file_digest
+from orchid.digests import file_digest
 
 if TYPE_CHECKING:
     from orchid.tasks.shards import Shards
@@ -51,7 +51,7 @@ def check_tokenizer_of(shards: "Shards", tokenizer: Any, folder: Path) -> None:
         return
     if shards.vocabulary is not None:
         same = vocabulary_digest(vocabulary) == shards.vocabulary
-    else:  # of shards of before only the file's digest is known
+    else:  # of shards written by earlier versions only the file's digest is known
         same = not path.is_file() and len(vocabulary) == shards.vocab_size
     if not same:
         raise ValueError(

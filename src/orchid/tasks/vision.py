@@ -2,19 +2,20 @@
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from orchid.files import joint_digest
-from orchid.models.vit import OrchidViT
+from orchid.digests import joint_digest
+from orchid.models.vit import ViTConfig
 from orchid.ops.checks import check_at_least, check_choice, check_fraction, check_positive_or_zero, check_share
 from orchid.tasks import cifar, imagenette
-from orchid.tasks.augment import cropped_and_flipped, erased, mixed, mixed_cross_entropy, normalised
+from orchid.tasks.augment import cropped_and_flipped, erased, mixed, mixed_loss, normalised
 from orchid.tasks.image_folder import OwnImages, read_folder
+from orchid.tasks.predictions import draw_predictions, keep_own
 from orchid.tasks.seeds import EpochOrder, generator_seed, held_out
 
 HELD_OUT = ("test", "valid")
@@ -49,7 +50,7 @@ IMAGE_SETS = {
 class ImageTask:
     """Classifies a set of images; a batch is a pure function of its step."""
 
-    def __init__(self, config: "ImageConfig", model: "ViTConfig", seed: int) -> None:
+    def __init__(self, config: "ImageConfig", model: ViTConfig, seed: int) -> None:
         self.set = IMAGE_SETS[check_choice("task.images", config.images, IMAGE_SETS)]
         check_choice("task.held_out", config.held_out, HELD_OUT)
         check_at_least("task.margin", config.margin, 0)
@@ -112,9 +113,7 @@ class ImageTask:
 
     def loss(self, model: nn.Module, batch: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
         """Return the summed cross-entropy with smoothed labels, and the number of images."""
-        images, labels, *partner = batch
-        loss = mixed_cross_entropy(model(images).float(), labels, partner, self.config.label_smoothing)
-        return loss, torch.full((), len(labels), device=labels.device)
+        return mixed_loss(model, batch, self.config.label_smoothing)
 
     @torch.no_grad()
     def predictions(self, model: nn.Module, images: Tensor) -> Tensor:
@@ -136,8 +135,6 @@ class ImageTask:
 
     def draw(self, model: nn.Module, device: Any, folder: Path) -> list[Path]:
         """Draw the confusion matrix of what is held out, and some images with what they were taken for."""
-        from orchid.report.predictions import draw_predictions
-
         images, labels = self.data(device)[self.config.held_out]
         predicted = self.predictions(model, images)
         return [draw_predictions(images.cpu(), labels.cpu(), predicted.cpu(), self.set.classes, folder)]
@@ -147,9 +144,7 @@ class ImageTask:
         return read_folder(folder, self.set.classes, self.set.side)
 
     def evaluate_own(self, model: nn.Module, device: Any, own: OwnImages, folder: Path) -> dict[str, float]:
-        """Classify a user's images: see ``report.predictions.keep_own``."""
-        from orchid.report.predictions import keep_own
-
+        """Classify a user's images: see ``predictions.keep_own``."""
         return keep_own(own, self.predictions(model, own.images.to(device)).cpu(), self.set.classes, folder)
 
 
@@ -182,37 +177,6 @@ class ImageConfig:
     label_smoothing: float = 0.1
     digest: str = ""
 
-    def build(self, model: "ViTConfig", seed: int) -> ImageTask:
+    def build(self, model: ViTConfig, seed: int) -> ImageTask:
         """Return the task."""
         return ImageTask(self, model, seed)
-
-
-@dataclass(kw_only=True)
-class ViTConfig:
-    """Settings of ``OrchidViT``."""
-
-    patch_size: int = 4
-    d_model: int = 128
-    depth: int = 6
-    mixer: str = "orchid"
-    options: dict[str, Any] = field(default_factory=dict)
-    mlp: str = "plain"
-    blocks: int = 4
-    expansion: int = 4
-    dropout: float = 0.0
-
-    def build(self, image_size: int, num_classes: int) -> OrchidViT:
-        """Return the model."""
-        return OrchidViT(
-            image_size,
-            self.patch_size,
-            num_classes=num_classes,
-            d_model=self.d_model,
-            depth=self.depth,
-            mixer=self.mixer,
-            options=self.options,
-            mlp=self.mlp,
-            blocks=self.blocks,
-            expansion=self.expansion,
-            dropout=self.dropout,
-        )

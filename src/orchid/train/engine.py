@@ -17,23 +17,19 @@ from torch import Tensor, nn
 
 from orchid.files import write_json
 from orchid.ops.checks import check_at_least
-from orchid.train.config import Experiment, Identified, Pictured, Sharing, Task
+from orchid.train.config import Experiment
 from orchid.train.curves import draw_curves
-from orchid.train.data import check_data
+from orchid.train.data_folder import check_data
 from orchid.train.environment import commit, hardware
 from orchid.train.graph import GraphedStep, Pieces
 from orchid.train.optim import build_optimizer, learning_rate, set_learning_rate
 from orchid.train.progress import Progress
-from orchid.train.run_folder import (
-    RunFolder,
-    load_optimizer_tensors,
-    load_tensors,
-    optimizer_tensors,
-    save_tensors,
-)
+from orchid.train.run_folder import RunFolder
 from orchid.train.sharding import local, shard, spread_like, synchronise, whole
 from orchid.train.stopping import Stopper
+from orchid.train.task import Identified, Pictured, Sharing, Task
 from orchid.train.tensorboard import TensorBoard
+from orchid.train.tensors import load_optimizer_tensors, load_tensors, optimizer_tensors, save_tensors
 
 
 @dataclass

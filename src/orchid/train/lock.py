@@ -20,7 +20,7 @@ class InUse(ValueError):
 class FolderLock:
     """A lock on an empty file, ``path``, which stays; the system drops the lock when the process ends, however it ends.
 
-    It is held from ``acquire`` to ``release``, or until nobody knows this object any more.
+    It is held from ``acquire`` to ``release``, or until this object is gone.
     """
 
     def __init__(self, path: Path) -> None:

@@ -25,7 +25,7 @@ def read_choices(path: Path) -> dict[str, dict[str, Any]]:
         return {choice["recipe"]: choice for choice in json.loads(path.read_text())["tuning"]}
     except (OSError, ValueError, KeyError, TypeError):
         raise ValueError(
-            f"--json {path} is no file of `orchid tune`, to which choices could be added; name another or a new one"
+            f"--json {path} was not written by `orchid tune`: choices cannot be added to it; name another or new file"
         ) from None
 
 

@@ -38,8 +38,8 @@ def real_tokens(attention_mask: Tensor, given: Tensor) -> Tensor:
     """Return a mask (B, L) as the layers take it, True at real tokens; one that means something else is an error."""
     if attention_mask.is_floating_point():
         raise ValueError(
-            f"attention_mask has dtype {attention_mask.dtype}: what is added to scores means nothing here; "
-            "give integers or bools, 1 at real tokens"
+            f"attention_mask has dtype {attention_mask.dtype}: masks that are added to scores are not supported; "
+            "give integers or booleans, 1 at real tokens"
         )
     if attention_mask.shape != given.shape[:2]:
         raise ValueError(

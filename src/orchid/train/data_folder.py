@@ -21,7 +21,7 @@ def name_data(experiment: Experiment, folder: Path | None) -> None:
 
 
 def find_data(experiment: Experiment) -> None:
-    """Let the task of a run read what ORCHID_DATA names, if what it was trained on is not there any more."""
+    """Let the task of a run read what ORCHID_DATA names, if what it was trained on no longer exists."""
     if _is_gone(experiment):
         experiment.task.data = os.environ.get(DATA) or experiment.task.data
 
@@ -37,10 +37,10 @@ def check_data(experiment: Experiment) -> None:
 
 
 def explain_lost_data(experiment: Experiment, run: Path) -> str | None:
-    """Return what to do about a run whose data is not there any more; None if it is there, or if it needs none."""
+    """Return what to do about a run whose data no longer exists; None if it is there, or if it needs none."""
     if not _is_gone(experiment):
         return None
-    return f"task.data={experiment.task.data!r} of {run} does not exist (any more): name its folder in {DATA}"
+    return f"task.data={experiment.task.data!r} of {run} no longer exists: name its folder in {DATA}"
 
 
 def wanted_arguments(experiment: Experiment) -> list[str]:
