@@ -146,11 +146,8 @@ class OrchidMixer2d(nn.Module):
         check_dtype("x", x, self.delta.dtype)
         alone = mask is None and context is None and context_mask is None
         whole = alone and x.shape[1:3] == (self.height, self.width)
-        obstacle = (
-            self._obstacle
-            if whole
-            else self._obstacle or "the kernels do not support masks, contexts or smaller images"
-        )
+        partial = None if whole else "the kernels do not support masks, contexts or smaller images"
+        obstacle = self._obstacle or partial
         if takes_kernels(self.backend, obstacle, x, interpreted=interpreter_on()):
             y = self._fused_mix(to_channels(self.in_proj, x.flatten(1, 2), biased=False))
         else:

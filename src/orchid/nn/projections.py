@@ -1,4 +1,4 @@
-"""Linear layers between (B, L, D) and (B, D, L): the only place where the two layouts meet.
+"""Linear layers between (B, L, D) and (B, D, L).
 
 The layers are the library's ``nn.Linear``, whose matrix is taken in the order that transforms and kernels want. What
 stands in the place of one (an adapter, a quantised layer), or is watched by hooks, is called as a layer instead.
