@@ -12,6 +12,7 @@ from orchid.nn.mixer2d import OrchidMixer2d
 from orchid.nn.projections import to_channels
 
 pytest.importorskip("triton", reason="needs Triton")
+from orchid.ops.kernels.around_fft import products
 from orchid.ops.kernels.images import around_fft
 from orchid.ops.kernels.images import operator as images
 from orchid.ops.kernels.images.dense import path as dense
@@ -65,6 +66,28 @@ def test_five_taps_and_more_than_one_of_everything(monkeypatch: pytest.MonkeyPat
         assert_close(name, ours[name].cpu(), expected.float(), 1e-5)
 
 
+@pytest.mark.parametrize("conditioning", ["phase", "cross"])
+def test_batches_that_fall_into_no_whole_groups(monkeypatch: pytest.MonkeyPatch, conditioning: str) -> None:
+    """Several samples a program, in groups of which the last has fewer."""
+    for name, value in {"GRAD_BLOCK": 32, "PROGRAMS": 4}.items():
+        monkeypatch.setattr(around_fft, name, value)
+    monkeypatch.setattr(products, "PROGRAMS", 6)
+    mixer, launched = build(3, 4, conditioning=conditioning), []
+    x = torch.randn(13, 3, 4, 3, device=DEVICE)
+    kernel = around_fft.image_mix_grad_kernel
+
+    class Seen:
+        def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
+            launched.append(grid)
+            return kernel[grid]
+
+    monkeypatch.setattr(around_fft, "image_mix_grad_kernel", Seen())
+    ours = results(mixer, x)
+    assert launched == [(1, 3, 2)]  # groups of seven: three and a half turns of two samples
+    for name, expected in exact(mixer, x).items():
+        assert_close(name, ours[name].cpu(), expected.float(), 1e-5)
+
+
 def assert_at_most_twice_as_far_off(mixer: OrchidMixer2d, x: torch.Tensor) -> None:
     """Compare errors with those of the torch path; of small tensors all together, for the ratio of two needs many."""
     plain = copy.deepcopy(mixer)
@@ -114,9 +137,9 @@ def test_what_the_kernels_do_not_serve_is_no_silent_answer() -> None:
     mixer, x = OrchidMixer2d(2, 4, 6, backend="triton").to(DEVICE), torch.randn(1, 4, 6, 2, device=DEVICE)
     mask = torch.ones(1, 4, 6, dtype=torch.bool, device=DEVICE)
     for given in ({"mask": mask}, {"context": x}, {"context_mask": mask}):
-        with pytest.raises(ValueError, match="the kernels do not support masks, contexts, smaller images"):
+        with pytest.raises(ValueError, match="the kernels do not support masks, contexts or smaller images"):
             mixer(x, **given)
-    with pytest.raises(ValueError, match="the kernels do not support masks, contexts, smaller images"):
+    with pytest.raises(ValueError, match="the kernels do not support masks, contexts or smaller images"):
         mixer(x[:, :3])
 
 

@@ -1,6 +1,7 @@
 """The fused kernels, on a GPU or in Triton's interpreter: output and every gradient against the reference."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -335,6 +336,17 @@ def test_hooks_and_transforms_are_not_passed_by() -> None:
         mixer(x)
     handle.remove()
     mixer(x)
+
+
+def test_tensors_that_several_processes_hold_are_not_read(tmp_path: Path) -> None:
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        mesh = torch.distributed.init_device_mesh(DEVICE, (1,))
+        x = torch.distributed.tensor.distribute_tensor(torch.randn(1, 16, 2, device=DEVICE), mesh)
+        with pytest.raises(ValueError, match="DTensor"):
+            build()(x)
+    finally:
+        torch.distributed.destroy_process_group()
 
 
 @pytest.mark.parametrize("options", [{"kernel_size": 5}, {"conditioning": "cross", "kernel_size": 5}], ids=option_id)

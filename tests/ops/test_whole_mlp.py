@@ -146,8 +146,41 @@ class TestOthers:
         mlp._by_blocks(x)
         assert seen == [(2, 3, 64)]
 
-    def test_blocks_that_do_not_match(self) -> None:
-        mlp = MLP(32, blocks=2).to(DEVICE, torch.bfloat16)
-        mlp.down = BlockDiagonalLinear(128, 32, blocks=4).to(DEVICE, torch.bfloat16)
+    @pytest.mark.parametrize(
+        "layers",
+        [
+            {"down": BlockDiagonalLinear(128, 32, blocks=4)},
+            {"up": BlockDiagonalLinear(16, 64, blocks=2), "down": BlockDiagonalLinear(64, 16, blocks=2)},
+        ],
+        ids=["blocks", "widths"],
+    )
+    def test_layers_that_do_not_match(self, layers: dict[str, BlockDiagonalLinear]) -> None:
+        mlp = MLP(32, blocks=2)
+        for name, layer in layers.items():
+            setattr(mlp, name, layer)
+        mlp.to(DEVICE, torch.bfloat16)
         with pytest.raises(RuntimeError):
             mlp._by_blocks(torch.randn(3, 32, device=DEVICE).bfloat16())
+
+
+class TestPrograms:
+    """How many programs take how many tokens."""
+
+    @pytest.fixture(autouse=True)
+    def served(self) -> None:
+        """Nothing is computed in here."""
+
+    @pytest.mark.parametrize("blocks", [1, 3, 4, 8, 16, 20, 32, 1000])
+    @pytest.mark.parametrize("size", [1, 70, 131_072])
+    @pytest.mark.parametrize(
+        ("rows", "programs", "least"),
+        [(whole.FORWARD_ROWS, whole.FORWARD_PROGRAMS, 1), (whole.BACKWARD_ROWS, whole.BACKWARD_PROGRAMS, whole.TILES)],
+        ids=["forward", "backward"],
+    )
+    def test_no_more_programs_than_fit_and_every_token_has_one(
+        self, blocks: int, size: int, rows: int, programs: int, least: int
+    ) -> None:
+        """One beyond what the device holds at once would take as long again as all the others together."""
+        steps, parts = whole._steps(size, blocks, rows, programs, least)
+        assert parts * blocks <= max(programs, blocks)
+        assert parts * steps * rows >= size > (parts - 1) * steps * rows

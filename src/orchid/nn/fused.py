@@ -13,7 +13,7 @@ from orchid.nn.data_dependent_conv import DataDependentConv
 from orchid.nn.lag_network import LagNetwork
 from orchid.nn.projections import bias_of
 from orchid.ops.kernels.launch import TRITON
-from orchid.ops.kernels.surroundings import hooked, transformed
+from orchid.ops.kernels.surroundings import distributed, hooked, transformed
 
 if TYPE_CHECKING:
     from orchid.nn.mixer import OrchidMixer
@@ -78,7 +78,7 @@ def takes_kernels(
         return False
     obstacle = obstacle or input_obstacle(x, backend, interpreted)
     if obstacle is None and not torch.compiler.is_compiling():
-        obstacle = surroundings_obstacle(inside())
+        obstacle = surroundings_obstacle(x, inside())
     if obstacle is not None and backend == "triton":
         raise ValueError(f"backend='triton' cannot serve: {obstacle}; use 'auto' or 'torch'")
     if obstacle is not None and x.is_cuda and not torch.compiler.is_compiling():
@@ -86,10 +86,12 @@ def takes_kernels(
     return obstacle is None
 
 
-def surroundings_obstacle(inside: Iterable[nn.Module]) -> str | None:
+def surroundings_obstacle(x: Tensor, inside: Iterable[nn.Module]) -> str | None:
     """Return why the kernels would change what surrounds the layer, or None; asked at every call not compiled."""
     if any(map(hooked, inside)):
         return "a module inside the layer has hooks, which the kernels would pass by"
+    if distributed(x):
+        return "x is a DTensor, which the kernels have no rule for"
     if transformed():
         return "the kernels have no rule for torch.func transforms and forward-mode derivatives"
     return None

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from orchid.nn.block_diagonal import BlockDiagonalLinear
 from orchid.ops.checks import check_at_least, check_choice, check_fraction
 from orchid.ops.kernels.launch import OPTIONAL, TRITON
-from orchid.ops.kernels.surroundings import hooked, transformed
+from orchid.ops.kernels.surroundings import distributed, hooked, transformed
 from orchid.ops.precision import working_dtype
 
 MLPS = ("plain", "gated")
@@ -63,7 +63,7 @@ class MLP(nn.Module):
             and all(type(layer) is BlockDiagonalLinear and layer.bias is not None for layer in self._layers())
             and TRITON
             and not any(hooked(layer) for layer in self._layers())
-            and (torch.compiler.is_compiling() or not transformed())
+            and (torch.compiler.is_compiling() or not (transformed() or distributed(x)))
         )
 
     def _by_blocks(self, x: Tensor) -> Tensor:

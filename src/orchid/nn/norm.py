@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from orchid.ops.checks import check_choice
 from orchid.ops.kernels.launch import OPTIONAL, TRITON
-from orchid.ops.kernels.surroundings import transformed
+from orchid.ops.kernels.surroundings import distributed, transformed
 from orchid.ops.precision import working_dtype
 
 
@@ -34,7 +34,9 @@ class LayerNorm(nn.LayerNorm):
 
     def _fused(self, x: Tensor) -> bool:
         """Return whether the kernels take this input."""
-        if self.backend == "torch" or not x.is_cuda or not TRITON or torch.compiler.is_compiling() or transformed():
+        if self.backend == "torch" or not x.is_cuda or not TRITON or torch.compiler.is_compiling():
+            return False
+        if transformed() or distributed(x) or distributed(self.weight):
             return False
         from orchid.ops.kernels.norm.operator import WIDEST
 

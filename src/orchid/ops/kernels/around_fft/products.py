@@ -89,9 +89,14 @@ def _kind(mirrored: bool, scale: float) -> dict[str, bool]:
     return {"MIRRORED": mirrored, "LOW": mirrored and scale != 1.0}
 
 
+def wanted_groups(batch: int, programs: int) -> int:
+    """Return how many groups the samples should fall into, so that there are PROGRAMS or so."""
+    return min(batch, max(1, PROGRAMS // programs), MOST_GROUPS)
+
+
 def groups_of(batch: int, programs: int) -> int:
-    """Return how many groups the samples fall into, so that there are PROGRAMS or so: a divisor of the batch."""
-    least = max(1, PROGRAMS // programs)
+    """Return how many groups of as many samples these fall into, so that there are PROGRAMS or so, or more."""
+    least = wanted_groups(batch, programs)
     divisors = [d for d in range(1, min(batch, MOST_GROUPS) + 1) if batch % d == 0]
     return next((d for d in divisors if d >= least), divisors[-1])
 

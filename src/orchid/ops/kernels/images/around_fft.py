@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from orchid.ops.kernels.around_fft.products import groups_of
+from orchid.ops.kernels.around_fft.products import wanted_groups
 from orchid.ops.kernels.images.operands import Images
 from orchid.ops.kernels.images.spectra import image_mix_grad_kernel, image_mix_kernel
 from orchid.ops.kernels.images.time import (
@@ -87,13 +87,15 @@ def _spectral_gradients(given: Images, first: int, last: int, dy: Tensor) -> tup
     samples = max(1, GRAD_BLOCK // bins)  # whole samples, or a few bins of one: as few idle lanes as there can be
     size = GRAD_BLOCK if samples > 1 else WARP_BLOCK
     blocks = cdiv(samples * bins, size)
-    groups = groups_of(given.batch, channels * blocks)
+    # whole turns of a program, so that no lanes idle but in the last one
+    group = cdiv(cdiv(given.batch, wanted_groups(given.batch, channels * blocks)), samples) * samples
+    groups = cdiv(given.batch, group)
     out, shape = torch.empty_like(spectra), (groups * samples, *spectra.shape[1:2], *spectra.shape[3:])
     dstatic = spectra.new_empty(shape)
     partial = spectra.new_empty((groups * blocks, channels, taps * taps))
     image_mix_grad_kernel[(blocks, channels, groups)](
         spectra, given.static, given.spectral, out, dstatic, partial,
-        first, given.batch, given.height, given.columns, given.width, given.batch // groups,
+        first, given.batch, given.height, given.columns, given.width, group,
         SIDES=given.sides, K=taps, SAMPLES=samples, BLOCK=size, num_warps=cdiv(size, 32),
     )  # fmt: skip
     return out, dstatic, partial.sum(dim=0) if given.sides else partial[0]

@@ -32,13 +32,14 @@ TENSOR_CORES = (8, 0)
 def serves(x: Tensor, up: Tensor, down: Tensor) -> bool:
     """Return whether an MLP of tokens x (T, D) is served; its blocks are as ``whole_mlp`` has them."""
     blocks, hidden, width = up.shape
-    small = width <= WIDEST and hidden <= WIDEST_HIDDEN and down.shape == (blocks, width, hidden)
-    if not small or x.dtype not in (torch.bfloat16, torch.float16):
+    fits = x.shape[1] == blocks * width and down.shape == (blocks, width, hidden)
+    small = width <= WIDEST and hidden <= WIDEST_HIDDEN and x.dtype in (torch.bfloat16, torch.float16)
+    if not fits or not small or torch.version.hip is not None:
         return False
     # A compiler does not trace the question; on older GPUs a compiled MLP is right, and slow.
     if not x.is_cuda or torch.compiler.is_compiling():
         return True
-    return torch.version.hip is None and torch.cuda.get_device_capability(x.device) >= TENSOR_CORES
+    return torch.cuda.get_device_capability(x.device) >= TENSOR_CORES
 
 
 def whole_mlp(x: Tensor, up: Tensor, up_bias: Tensor, down: Tensor, bias: Tensor) -> Tensor:
@@ -85,9 +86,10 @@ def _whole_backward(
     matrices = x.new_empty((parts, 2, up.numel()), dtype=torch.float32)
     sums = x.new_empty((parts, blocks * (hidden + width)), dtype=torch.float32)
     with on_device_of(x):
+        # One stage: with more, the compiler copies the next tile of dy over the one that products not waited for read.
         whole_mlp_grad_kernel[(parts, blocks)](
             dy.contiguous(), x, up, up_bias, down, dx, matrices, sums, x.shape[0], width, hidden, steps,
-            ROWS=BACKWARD_ROWS, **_sizes(hidden, width), **({"maxnreg": REGISTERS} if capped else {}),
+            ROWS=BACKWARD_ROWS, **_sizes(hidden, width), num_stages=1, **({"maxnreg": REGISTERS} if capped else {}),
         )  # fmt: skip
         dmatrices, dbiases = up.new_empty(matrices.shape[1:]), up_bias.new_empty(sums.shape[1:])
         return dx, added_up(matrices, dmatrices), added_up(sums, dbiases)
@@ -123,5 +125,6 @@ def _sizes(hidden: int, width: int) -> dict[str, int]:
 def _steps(size: int, blocks: int, rows: int, programs: int, least: int) -> tuple[int, int]:
     """Return how many tiles of tokens a program goes through, at least, and into how many parts they fall."""
     tiles = max(1, cdiv(size, rows))
-    steps = min(tiles, max(least, cdiv(tiles * blocks, programs)))
+    # no more than are wanted: a few beyond what fits on the device would take as long again
+    steps = cdiv(tiles, max(1, min(cdiv(tiles, least), programs // blocks)))
     return steps, cdiv(tiles, steps)
