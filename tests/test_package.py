@@ -42,7 +42,7 @@ def test_import_brings_no_extra() -> None:
 def test_a_missing_extra_is_named() -> None:
     code = "import sys; sys.modules['typer'] = None; from orchid.__main__ import main; main()"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert run.returncode == 1
+    assert run.returncode == 2
     assert "pip install 'orchid-torch[train]'" in run.stderr
 
 

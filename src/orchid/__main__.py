@@ -38,7 +38,8 @@ def run() -> None:
         missing = (error.name or "").partition(".")[0]
         if missing == "orchid":
             raise
-        sys.exit(f"error: this needs {missing}: pip install 'orchid-torch[{EXTRAS.get(missing, 'train')}]'")
+        sys.stderr.write(f"error: this needs {missing}: pip install 'orchid-torch[{EXTRAS.get(missing, 'train')}]'\n")
+        sys.exit(2)
 
 
 def _status() -> int:
@@ -46,8 +47,6 @@ def _status() -> int:
     try:
         run()
     except SystemExit as end:
-        if isinstance(end.code, str):
-            sys.stderr.write(f"{end.code}\n")
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException:
         traceback.print_exc()

@@ -49,6 +49,53 @@ class TestContract:
             create_mixer(name, 12, 0)
 
 
+@pytest.mark.parametrize("name", list_mixers())
+class TestSurroundings:
+    """What PyTorch does to modules."""
+
+    def test_initialisation_that_comes_later(self, name: str) -> None:
+        """Memory first, numbers by every module's ``reset_parameters``: as if built at once."""
+        later, built = create_mixer(name, 48, 32), create_mixer(name, 48, 32)
+        tensors = later.state_dict(keep_vars=True)
+        with torch.no_grad():
+            for tensor in tensors.values():
+                tensor.fill_(torch.nan)
+        for module in later.modules():
+            if callable(reset := getattr(module, "reset_parameters", None)):
+                reset()
+        for key, value in built.state_dict().items():
+            assert torch.isfinite(tensors[key]).all(), key
+            if value.numel() > 90:  # two draws of so many numbers are alike
+                spread = float(tensors[key].detach().double().square().mean().sqrt())
+                assert spread == pytest.approx(float(value.double().square().mean().sqrt()), rel=0.5), key
+
+    @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
+    def test_default_dtypes(self, name: str, dtype: torch.dtype) -> None:
+        torch.set_default_dtype(dtype)
+        try:
+            mixer = create_mixer(name, 8, 8)
+            assert {tensor.dtype for tensor in mixer.state_dict().values()} == {dtype}
+            assert mixer(torch.randn(2, 5, 8)).dtype == dtype
+        finally:
+            torch.set_default_dtype(torch.float32)
+
+    @pytest.mark.filterwarnings("ignore")  # the library's own, of vmap's fallbacks
+    def test_gradients_of_every_sample(self, name: str) -> None:
+        """torch.func: vmap of grad, with masks, equals a loop."""
+        mixer, x, mask = create_mixer(name, 4, 8).double(), torch.randn(3, 5, 4).double(), torch.rand(3, 5) > 0.3
+        mask[:, 0] = True
+        parameters = {key: p.detach() for key, p in mixer.named_parameters()}
+
+        def loss(p: dict[str, torch.Tensor], x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            y = torch.func.functional_call(mixer, p, (x[None], mask[None]))
+            return y[0].masked_fill(~mask[:, None], 0.0).square().sum()
+
+        together = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))(parameters, x, mask)
+        alone = [torch.func.grad(loss)(parameters, *sample) for sample in zip(x, mask, strict=True)]
+        for key, value in together.items():
+            assert_close(key, value, torch.stack([grads[key] for grads in alone]), 1e-9)
+
+
 def test_unknown_names_and_options() -> None:
     with pytest.raises(ValueError, match=r"mixer 'orchyd' is not one of attention, .*, s4; did you mean 'orchid'"):
         create_mixer("orchyd", 8, 8)

@@ -2,7 +2,7 @@ import pytest
 import torch
 from helpers import assert_close
 
-from orchid import OrchidBlock, list_mixers
+from orchid import OrchidBlock, OrchidMixer, list_mixers
 from orchid.models.sequence import SequenceModel, sinusoidal_positions
 
 
@@ -33,6 +33,20 @@ def test_nan_at_masked_positions_reaches_no_gradient(mixer: str) -> None:
 def test_block_passes_options_on() -> None:
     block = OrchidBlock(8, 12, mixer_options={"conditioning": "cross", "order": 2})
     assert (block.mixer.conditioning, block.mixer.order) == ("cross", 2)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"mixer_options": {"d_model": 4}}, "mixer_options has 'd_model', which is an argument of the block"),
+        ({"mixer_options": [1]}, r"mixer_options=\[1\] must be a mapping"),
+        ({"mixer": OrchidMixer(4, 12)}, "mixer has d_model=4; expected that of the block, 8"),
+        ({"mixer": OrchidMixer(8, 12), "mixer_options": {"order": 2}}, "mixer_options need a mixer given by name"),
+    ],
+)
+def test_a_block_says_what_does_not_fit(options: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        OrchidBlock(8, 12, **options)
 
 
 @pytest.mark.parametrize("positions", ["none", "sinusoidal", "learned"])

@@ -1,10 +1,13 @@
 """The layer on a CUDA device, by whatever path "auto" takes: against the CPU in float64, under autocast, captured."""
 
+from collections.abc import Callable
+from functools import partial
+
 import pytest
 import torch
 from helpers import assert_close, option_id, relative_error
 
-from orchid import OrchidMixer
+from orchid import OrchidBlock, OrchidMixer, OrchidMixer2d
 from orchid.recipes import get_recipe
 from orchid.train.engine import Engine
 
@@ -61,24 +64,44 @@ def test_autocast(options: dict[str, object], dtype: torch.dtype) -> None:
     assert relative_error(y.cpu(), mixer(x).cpu()) < 10 * torch.finfo(dtype).eps
 
 
-@pytest.mark.parametrize("options", VARIANTS, ids=option_id)
-def test_cuda_graph(options: dict[str, object]) -> None:
+# Layers, and the blocks and images whose norms, MLPs and transforms have kernels of their own.
+CAPTURED: dict[str, tuple[Callable[[], torch.nn.Module], tuple[int, ...], torch.dtype]] = {
+    **{
+        option_id(options): (partial(OrchidMixer, 16, 128, **options), (3, 128, 16), torch.float32)
+        for options in VARIANTS
+    },
+    "block": (partial(OrchidBlock, 64, 128, blocks=2), (32, 128, 64), torch.bfloat16),
+    "gated block": (partial(OrchidBlock, 64, 128, blocks=2, mlp="gated"), (32, 128, 64), torch.bfloat16),
+    "small images": (partial(OrchidMixer2d, 16, 8, 8), (32, 8, 8, 16), torch.bfloat16),
+    "images": (partial(OrchidMixer2d, 16, 16, 16), (3, 16, 16, 16), torch.bfloat16),
+}
+
+
+@pytest.mark.parametrize("name", CAPTURED)
+def test_cuda_graph(name: str) -> None:
     """No synchronisation and no copy from the host: forward and backward replay."""
-    mixer, x = OrchidMixer(16, 128, **options).cuda(), torch.randn(3, 128, 16, device="cuda")
+    build, shape, dtype = CAPTURED[name]
+    module, x = build().to("cuda", dtype), torch.randn(shape, device="cuda", dtype=dtype)
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         for _ in range(2):
-            mixer(x).square().sum().backward()
+            module(x).square().sum().backward()
     torch.cuda.current_stream().wait_stream(side)
-    mixer.zero_grad(set_to_none=True)
+    module.zero_grad(set_to_none=True)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        y = mixer(x)
+        y = module(x)
         y.square().sum().backward()
     x.copy_(torch.randn_like(x))
     graph.replay()
-    assert_close("y", y.cpu(), mixer(x).cpu(), 1e-6)
+    replayed = {key: parameter.grad.clone() for key, parameter in module.named_parameters()}
+    module.zero_grad(set_to_none=True)
+    again = module(x)
+    again.square().sum().backward()
+    assert_close("y", y.cpu().float(), again.cpu().float(), 1e-6)
+    for key, parameter in module.named_parameters():
+        assert_close(key, replayed[key].cpu().float(), parameter.grad.cpu().float(), 1e-6)
 
 
 def test_the_engine_resumes_on_a_gpu(tmp_path) -> None:

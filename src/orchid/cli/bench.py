@@ -1,11 +1,10 @@
 """``orchid bench``: speed and memory."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from orchid.cli.app import Cpu, Data, Patterns, Setting, Tiny, app, console, errors
+from orchid.cli.app import Cpu, Data, JsonFile, Patterns, Setting, Tiny, app, console, errors
 from orchid.recipes import match_recipes
 
 bench = typer.Typer(help="Measure speed and memory.", no_args_is_help=True)
@@ -14,22 +13,26 @@ app.add_typer(bench, name="bench")
 
 @bench.command()
 def runtime(
-    lengths: Annotated[str, typer.Option(help="Comma separated.", show_default="the paper's, fewer on a CPU")] = "",
+    lengths: Annotated[
+        str | None, typer.Option(help="Comma separated.", show_default="the paper's, fewer on a CPU")
+    ] = None,
     d_model: Annotated[int | None, typer.Option(help="Channels.", show_default="768, 256 on a CPU")] = None,
-    batch: Annotated[int, typer.Option(help="Sequences, with --lengths.")] = 1,
+    batch: Annotated[int | None, typer.Option(help="Sequences, with --lengths.", show_default="1")] = None,
     mixers: Annotated[str, typer.Option(help="Mixers, comma separated.", show_default="all that are installed")] = "",
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the rows here.")] = None,
+    json_file: JsonFile = None,
     cpu: Cpu = False,
 ) -> None:
     """Time every mixer and backend, forward and forward + backward, against attention in the same run."""
     from orchid.bench.runtime import parse_lengths, run_benchmark
 
     with errors():
+        if batch is not None and lengths is None:
+            raise ValueError(f"--batch {batch} goes with --lengths: its own cases have batches of their own")
         run_benchmark(
             console,
-            lengths=parse_lengths(lengths) if lengths else None,
+            lengths=None if lengths is None else parse_lengths(lengths),
             d_model=d_model,
-            batch=batch,
+            batch=1 if batch is None else batch,
             mixers=[name.strip() for name in mixers.split(",") if name.strip()] or None,
             json_file=json_file,
             cpu=cpu,
@@ -41,7 +44,7 @@ def training(
     recipes: Patterns,
     settings: Setting = None,
     data: Data = None,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the rows here.")] = None,
+    json_file: JsonFile = None,
     cpu: Cpu = False,
     tiny: Tiny = False,
 ) -> None:
@@ -56,7 +59,7 @@ def training(
 @bench.command()
 def models(
     families: Annotated[str, typer.Option(help="bert, vit, comma separated.")] = "bert,vit",
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the rows here.")] = None,
+    json_file: JsonFile = None,
     compiled: Annotated[bool, typer.Option("--compile", help="Time each by torch.compile too: minutes more.")] = False,
     cpu: Cpu = False,
 ) -> None:

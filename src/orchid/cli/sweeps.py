@@ -6,7 +6,21 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from orchid.cli.app import Board, Cpu, Data, Jobs, Limit, Patterns, Setting, Tiny, app, console, errors, meta_model
+from orchid.cli.app import (
+    Board,
+    Cpu,
+    Data,
+    Jobs,
+    JsonFile,
+    Limit,
+    Patterns,
+    Setting,
+    Tiny,
+    app,
+    console,
+    errors,
+    meta_model,
+)
 from orchid.files import check_folder
 from orchid.recipes import match_recipes, resolve_recipe
 
@@ -59,7 +73,7 @@ def tune(
     settings: Setting = None,
     data: Data = None,
     out: Annotated[Path, typer.Option(help="The folder of the trials: OUT/RECIPE/rate-R.")] = Path("runs/tuning"),
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the trials and choices here.")] = None,
+    json_file: JsonFile = None,
     jobs: Jobs = 1,
     time_limit: Limit = None,
     cpu: Cpu = False,

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from orchid.mixers.base import DIRECTIONS, SequenceMixer
 from orchid.mixers.sine_network import SineNetwork
 from orchid.nn.projections import from_channels, to_channels
-from orchid.nn.short_conv import ShortConv, conv1d_init_, masked
+from orchid.nn.short_conv import ShortConv, masked
 from orchid.ops.checks import check_at_least, check_choice, check_flag, check_fraction, check_positive
 from orchid.ops.long_conv import long_conv
 from orchid.ops.precision import at_least_float32, full_precision
@@ -62,19 +62,26 @@ class CKConv(SequenceMixer):
         if window is not None:
             if direction != "both":
                 raise ValueError(f"window={window!r} needs direction='both', not {direction!r}")
-            self.window = nn.Parameter(torch.full((1,), math.log(check_positive("window", window))))
+            self.start = math.log(check_positive("window", window))
+            self.window = nn.Parameter(torch.empty(1))
         self.in_proj: nn.Linear | None = None
         if check_flag("gated", gated):
             self.in_proj = nn.Linear(d_model, 3 * d_model)
-            self.short_conv = ShortConv(3 * d_model, max_length, 3)
-            conv1d_init_(self.short_conv)
+            self.short_conv = ShortConv(3 * d_model, max_length, 3, init="conv1d")
         self.omega = omega
-        self.psi = SineNetwork(1, check_at_least("width", width, 1), 2, d_model, bias=True)
+        inside = math.sqrt(6 / check_at_least("width", width, 1)) / omega
         # As for a SIREN: every sine sees arguments of the same spread, whatever the depth.
-        self.psi.draw_([1.0, math.sqrt(6 / width) / omega, math.sqrt(6 / width) / omega])
-        self.skip = nn.Parameter(torch.zeros(d_model))
+        self.psi = SineNetwork(1, width, 2, d_model, bias=True, bounds=(1.0, inside, inside))
+        self.skip = nn.Parameter(torch.empty(d_model))
         self.out_proj = nn.Linear(d_model, d_model)
         self.dropout = nn.Dropout(check_fraction("dropout", dropout))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Start without a skip term, and with the given window."""
+        nn.init.zeros_(self.skip)
+        if self.window is not None:
+            nn.init.constant_(self.window, self.start)
 
     def kernels(self, length: int) -> list[Tensor]:
         """Return the kernel of each side, (D, length): lags 0, 1, ..., then lags -1, -2, ..."""

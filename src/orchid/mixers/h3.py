@@ -30,8 +30,14 @@ class ShiftSSM(nn.Module):
     def __init__(self, channels: int, *, state: int, direction: str) -> None:
         super().__init__()
         sides = 2 if check_choice("direction", direction, DIRECTIONS) == "both" else 1
-        self.output = nn.Parameter(torch.randn(sides, channels, state))
-        self.skip = nn.Parameter(torch.randn(channels))
+        self.output = nn.Parameter(torch.empty(sides, channels, state))
+        self.skip = nn.Parameter(torch.empty(channels))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw C and the skip term normal."""
+        nn.init.normal_(self.output)
+        nn.init.normal_(self.skip)
 
     def forward(self, u: Tensor) -> Tensor:
         """Convolve u (B, D, L)."""

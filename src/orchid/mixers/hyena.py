@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from orchid.mixers.base import DIRECTIONS, SequenceMixer
 from orchid.mixers.sine_network import SineNetwork
 from orchid.nn.projections import from_channels, to_channels
-from orchid.nn.short_conv import ShortConv, conv1d_init_, masked
+from orchid.nn.short_conv import ShortConv, masked
 from orchid.ops.checks import check_at_least, check_choice, check_fraction, check_odd
 from orchid.ops.long_conv import long_conv
 from orchid.ops.precision import at_least_float32, full_precision
@@ -49,8 +49,14 @@ class HyenaFilter(nn.Module):
         self.sides = nn.ModuleList(
             SineNetwork(embedding, width, SINE_LAYERS, channels, bias=False) for _ in range(sides)
         )
-        self.frequency = nn.Parameter(torch.full((width,), float(frequency)))
-        self.skip = nn.Parameter(torch.randn(channels))
+        self.start = float(frequency)
+        self.frequency, self.skip = nn.Parameter(torch.empty(width)), nn.Parameter(torch.empty(channels))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the skip term; the sines start at one frequency. The networks draw their own."""
+        nn.init.constant_(self.frequency, self.start)
+        nn.init.normal_(self.skip)
 
     def kernels(self, length: int) -> list[Tensor]:
         """Return the kernel of each side, (D, length): lags 0, 1, ..., then lags -1, -2, ..."""
@@ -112,8 +118,8 @@ class Hyena(SequenceMixer):
         self.order = check_at_least("order", order, 2)
         self.direction = check_choice("direction", direction, DIRECTIONS)
         self.in_proj = nn.Linear(d_model, (order + 1) * d_model)
-        self.short_conv = ShortConv((order + 1) * d_model, max_length, check_at_least("kernel_size", kernel_size, 1))
-        conv1d_init_(self.short_conv)
+        taps = check_at_least("kernel_size", kernel_size, 1)
+        self.short_conv = ShortConv((order + 1) * d_model, max_length, taps, init="conv1d")
         self.filters = nn.ModuleList(self._filter(filter_embedding, filter_width, frequency) for _ in range(order - 1))
         self.out_proj = nn.Linear(d_model, d_model)
         self.dropout = nn.Dropout(check_fraction("dropout", dropout))

@@ -7,12 +7,25 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from orchid.mixers.base import DIRECTIONS, SequenceMixer
-from orchid.nn.short_conv import ShortConv, conv1d_init_
+from orchid.nn.short_conv import ShortConv
 from orchid.ops.checks import check_at_least, check_choice, check_fraction
 from orchid.ops.precision import at_least_float32, full_precision
 from orchid.ops.scan import linear_scan
 
 SHORTEST_STEP, LONGEST_STEP = 1e-3, 1e-1
+
+
+class StepProjection(nn.Linear):
+    """W_dt and b: the bias is what softplus turns into step sizes drawn log-uniform."""
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw both."""
+        bound = self.in_features**-0.5
+        nn.init.uniform_(self.weight, -bound, bound)
+        step = torch.empty_like(self.bias).uniform_(math.log(SHORTEST_STEP), math.log(LONGEST_STEP))
+        step = step.exp().clamp_min(1e-4)
+        self.bias.copy_(step + torch.log(-torch.expm1(-step)))
 
 
 class SelectiveSSM(nn.Module):
@@ -35,21 +48,19 @@ class SelectiveSSM(nn.Module):
     def __init__(self, channels: int, max_length: int, *, state: int, rank: int, kernel_size: int) -> None:
         super().__init__()
         self.state, self.rank = state, rank
-        self.short_conv = ShortConv(channels, max_length, kernel_size)
-        conv1d_init_(self.short_conv)
+        self.short_conv = ShortConv(channels, max_length, kernel_size, init="conv1d")
         self.x_proj = nn.Linear(channels, rank + 2 * state, bias=False)
-        self.dt_proj = nn.Linear(rank, channels)
-        self.log_decay = nn.Parameter(torch.arange(1, state + 1).float().log().repeat(channels, 1))
-        self.skip = nn.Parameter(torch.ones(channels))
+        self.dt_proj = StepProjection(rank, channels)
+        self.log_decay = nn.Parameter(torch.empty(channels, state))
+        self.skip = nn.Parameter(torch.empty(channels))
         self.reset_parameters()
 
+    @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Draw step sizes log-uniform: the bias is what softplus turns into them."""
-        nn.init.uniform_(self.dt_proj.weight, -(self.rank**-0.5), self.rank**-0.5)
-        low, high = math.log(SHORTEST_STEP), math.log(LONGEST_STEP)
-        step = torch.empty(self.dt_proj.out_features).uniform_(low, high).exp().clamp_min(1e-4)
-        with torch.no_grad():
-            self.dt_proj.bias.copy_(step + torch.log(-torch.expm1(-step)))
+        """Start with A = -1, -2, ... and a skip term of one; the projections draw their own."""
+        state = torch.arange(1, self.state + 1, device=self.log_decay.device)
+        self.log_decay.copy_(state.log())
+        nn.init.ones_(self.skip)
 
     def forward(self, u: Tensor, pad: Tensor | None = None) -> Tensor:
         """Scan u (B, E, L) from left to right; ``pad`` (B, 1, L) is True at masked positions."""

@@ -47,10 +47,15 @@ class Performer(SequenceMixer):
         self.heads = attention_heads(d_model, heads)
         size = d_model // self.heads
         count = max(1, int(size * math.log(size))) if features is None else check_at_least("features", features, 1)
-        self.register_buffer("features", orthogonal_features(count, size))
+        self.register_buffer("features", torch.empty(count, size))
         self.in_proj = nn.Linear(d_model, 3 * d_model)
         self.out_proj = nn.Linear(d_model, d_model)
         self.dropout = nn.Dropout(check_fraction("dropout", dropout))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the features."""
+        self.features.copy_(orthogonal_features(*self.features.shape))
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Attend among the real tokens of x."""
@@ -82,7 +87,7 @@ class Performer(SequenceMixer):
 def orthogonal_features(count: int, size: int) -> Tensor:
     """Return (count, size): Gaussian directions, orthogonal in blocks of ``size``, with Gaussian lengths."""
     blocks = -(-count // size)
-    q, r = torch.linalg.qr(torch.randn(blocks, size, size))
+    q, r = torch.linalg.qr(torch.randn(blocks, size, size, dtype=torch.float32))  # there is none in half precision
     # The factorisation fixes signs by its own convention; undone, every direction is uniform on the sphere.
     directions = (q * r.diagonal(dim1=1, dim2=2).sign()[:, None, :]).flatten(0, 1)[:count]
     return directions * torch.randn(count, size).norm(dim=1, keepdim=True)

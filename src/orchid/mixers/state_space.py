@@ -40,12 +40,20 @@ class DiagonalSSM(nn.Module):
             raise ValueError(f"state={state} must be even: it is made of conjugate pairs")
         sides = 2 if check_choice("direction", direction, DIRECTIONS) == "both" else 1
         pairs = state // 2
-        low, high = math.log(SHORTEST_STEP), math.log(LONGEST_STEP)
-        self.log_step = nn.Parameter(torch.empty(channels).uniform_(low, high))
-        self.log_decay = nn.Parameter(torch.full((channels, pairs), math.log(0.5)))
-        self.frequency = nn.Parameter(math.pi * torch.arange(pairs).repeat(channels, 1).float())
-        self.output = nn.Parameter(torch.randn(sides, channels, pairs, 2) * math.sqrt(0.5))
-        self.skip = nn.Parameter(torch.randn(channels))
+        self.log_step, self.skip = nn.Parameter(torch.empty(channels)), nn.Parameter(torch.empty(channels))
+        self.log_decay = nn.Parameter(torch.empty(channels, pairs))
+        self.frequency = nn.Parameter(torch.empty(channels, pairs))
+        self.output = nn.Parameter(torch.empty(sides, channels, pairs, 2))
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Start as S4D-Lin, with steps drawn log-uniform, C and the skip term normal."""
+        nn.init.uniform_(self.log_step, math.log(SHORTEST_STEP), math.log(LONGEST_STEP))
+        nn.init.constant_(self.log_decay, math.log(0.5))
+        self.frequency.copy_(math.pi * torch.arange(self.frequency.shape[1], device=self.frequency.device))
+        nn.init.normal_(self.output, std=math.sqrt(0.5))
+        nn.init.normal_(self.skip)
 
     def kernels(self, length: int) -> Tensor:
         """Return (sides, D, length): lags 0, 1, ..., then lags -1, -2, ..."""

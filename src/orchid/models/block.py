@@ -63,12 +63,18 @@ class OrchidBlock(nn.Module):
     ) -> None:
         super().__init__()
         self.d_model, self.max_length = check_at_least("d_model", d_model, 1), max_length
+        if mixer_options is not None and not isinstance(mixer_options, Mapping):
+            raise ValueError(f"mixer_options={mixer_options!r} must be a mapping of the mixer's keyword options")
         if isinstance(mixer, str):
+            for name in {"name", "d_model", "max_length"}.intersection(mixer_options or {}):
+                raise ValueError(f"mixer_options has {name!r}, which is an argument of the block")
             mixer = create_mixer(mixer, d_model, max_length, **(mixer_options or {}))
         elif not isinstance(mixer, nn.Module):
             raise ValueError(f"mixer={mixer!r} must be a name from list_mixers() or a module")
         elif mixer_options:
             raise ValueError("mixer_options need a mixer given by name; this one is built already")
+        if getattr(mixer, "d_model", d_model) != d_model:
+            raise ValueError(f"mixer has d_model={mixer.d_model}; expected that of the block, {d_model}")
         # a mixer that is told to stay without kernels has the rest do the same
         backend = "torch" if getattr(mixer, "backend", None) == "torch" else "auto"
         self.mixer_norm = LayerNorm(d_model, backend=backend)

@@ -5,7 +5,11 @@ import math
 import torch
 from torch import Tensor, nn
 
+from orchid.ops.checks import check_choice
 from orchid.ops.depthwise import depthwise_conv_time
+from orchid.ops.kernels.surroundings import transformed
+
+INITS = ("unit", "conv1d")
 
 
 def masked(x: Tensor, pad: Tensor | None) -> Tensor:
@@ -31,12 +35,22 @@ class ShortConv(nn.Module):
         kernel_size: K, odd.
         padding: "causal", "same" or "circular".
         bias: add a learned constant per channel.
+        init: how taps and biases start: "unit", taps of unit gain without a bias (a white input keeps its variance), or
+            "conv1d", as ``torch.nn.Conv1d`` has them, which the published baselines use.
     """
 
     def __init__(
-        self, channels: int, max_length: int, kernel_size: int, *, padding: str = "causal", bias: bool = True
+        self,
+        channels: int,
+        max_length: int,
+        kernel_size: int,
+        *,
+        padding: str = "causal",
+        bias: bool = True,
+        init: str = "unit",
     ) -> None:
         super().__init__()
+        self.init = check_choice("init", init, INITS)
         self.max_length = max_length
         self.padding = padding
         self.weight = nn.Parameter(torch.empty(channels, kernel_size))
@@ -44,7 +58,12 @@ class ShortConv(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw taps of unit gain: a white input keeps its variance. Biases start at zero."""
+        """Draw taps and biases."""
+        if self.init == "conv1d":
+            bound = 1 / math.sqrt(self.weight.shape[-1])
+            for parameter in self.parameters():
+                nn.init.uniform_(parameter, -bound, bound)
+            return
         unit_gain_(self.weight)
         if self.bias is not None:
             nn.init.zeros_(self.bias)
@@ -52,17 +71,12 @@ class ShortConv(nn.Module):
     def forward(self, x: Tensor, pad: Tensor | None = None) -> Tensor:
         """Convolve x (B, D, L); ``pad`` (B, 1, L) is True at masked positions."""
         y = depthwise_conv_time(x, self.weight, self.bias, padding=self.padding, period=self.max_length)
-        return y if pad is None else y.masked_fill_(pad, 0.0)  # in place: nothing else reads it
+        if pad is None:
+            return y
+        # in place, for nothing else reads it; transforms know y as a view
+        return y.masked_fill_(pad, 0.0) if torch.compiler.is_compiling() or not transformed() else masked(y, pad)
 
     def extra_repr(self) -> str:
         """Show sizes in ``print(module)``."""
         channels, width = self.weight.shape
         return f"{channels}, kernel_size={width}, padding={self.padding!r}, bias={self.bias is not None}"
-
-
-def conv1d_init_(conv: ShortConv) -> None:
-    """Draw taps and biases as ``torch.nn.Conv1d`` does, which the published baselines use."""
-    bound = 1 / math.sqrt(conv.weight.shape[-1])
-    nn.init.uniform_(conv.weight, -bound, bound)
-    if conv.bias is not None:
-        nn.init.uniform_(conv.bias, -bound, bound)

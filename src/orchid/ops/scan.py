@@ -5,6 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from orchid.ops.forward_mode import applied
+
 
 def linear_scan(a: Tensor, b: Tensor) -> Tensor:
     """Return h with h[t] = a[t] h[t-1] + b[t] and h[-1] = 0 along axis 1.
@@ -16,7 +18,8 @@ def linear_scan(a: Tensor, b: Tensor) -> Tensor:
     Returns:
         h (B, L, ...).
     """
-    return _LinearScan.apply(a, b)
+    h: Tensor = applied(_LinearScan, a, b)
+    return h
 
 
 class _LinearScan(torch.autograd.Function):
@@ -25,11 +28,15 @@ class _LinearScan(torch.autograd.Function):
     With g the gradient of h: G[t] = g[t] + a[t+1] G[t+1], then db = G and da[t] = G[t] h[t-1].
     """
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
-        h = _scan(a, b)
-        ctx.save_for_backward(a, h)
-        return h
+    def forward(a: Tensor, b: Tensor) -> Tensor:
+        return _scan(a, b)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[0], output)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:
