@@ -99,9 +99,11 @@ def test_cuda_graph(name: str) -> None:
     module.zero_grad(set_to_none=True)
     again = module(x)
     again.square().sum().backward()
-    assert_close("y", y.cpu().float(), again.cpu().float(), 1e-6)
+    # the library may take other products where it captures: sums in another order, rounded once to the dtype
+    tolerance = 4 * torch.finfo(dtype).eps
+    assert_close("y", y.cpu().float(), again.cpu().float(), tolerance)
     for key, parameter in module.named_parameters():
-        assert_close(key, replayed[key].cpu().float(), parameter.grad.cpu().float(), 1e-6)
+        assert_close(key, replayed[key].cpu().float(), parameter.grad.cpu().float(), tolerance)
 
 
 def test_the_engine_resumes_on_a_gpu(tmp_path) -> None:
