@@ -1,6 +1,7 @@
 """GLUE: files, labels, metrics, and the whole table."""
 
 import gzip
+import json
 import lzma
 import shutil
 from pathlib import Path
@@ -42,6 +43,11 @@ class TestFiles:
         path = tmp_path / "train.tsv"
         path.write_text("index\tsentence1\tsentence2\tlabel1\tgold_label\n0\ta\tb\tneutral\tcontradiction\n")
         assert read_examples(path, GLUE["MNLI"])[0].label == 2
+
+    def test_lines_that_nobody_uses(self, tmp_path: Path) -> None:
+        path = tmp_path / "train.tsv"
+        path.write_text("id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n1\t1\t2\ta\n1\t1\t2\ta\tb\t1\n\n")
+        assert [example.label for example in read_examples(path, GLUE["QQP"])] == [1]
 
     @pytest.mark.parametrize(
         ("task", "content", "message"),
@@ -213,7 +219,7 @@ class TestWhatIsThere:
     def test_starts_from_an_earlier_mnli(self, folders: tuple[Path, Path, Path]) -> None:
         start, data, out = folders
         first = CliRunner().invoke(app, glue_command(*folders, "MNLI", "--tiny"))
-        assert first.exit_code == 0 and "one development file" in first.output, first.output
+        assert first.exit_code == 0 and "dev_matched alone" in first.output, first.output
         result = CliRunner().invoke(app, glue_command(*folders, "RTE", "--tiny"))
         assert result.exit_code == 0 and "not from MNLI" not in result.output, result.output
         model = str(out / "MNLI" / "seed-0" / "model")
@@ -259,6 +265,23 @@ class TestWhatIsThere:
         result = CliRunner().invoke(app, glue_command(*folders, "RTE", "--tiny"))
         assert result.exit_code == 0 and result.output.count("not from MNLI") == 2, result.output
 
+    def test_what_is_done_otherwise(self, folders: tuple[Path, Path, Path]) -> None:
+        start, data, out = folders
+        changes = ["--dropout", "0.3", "--pooling", "mean", "--no-mnli", "--learning-rate", "1e-3", "--batch-size", "6"]
+        assert CliRunner().invoke(app, glue_command(*folders, "MNLI", "--tiny", *changes)).exit_code == 0
+        assert CliRunner().invoke(app, glue_command(*folders, "RTE", "--tiny", *changes)).exit_code == 0
+        config = RunFolder(out / "RTE" / "seed-0").read_config()
+        assert (config["task"]["dropout"], config["task"]["pooling"]) == (0.3, "mean")
+        assert config["model"]["start"] == str(start)
+        model = json.loads((out / "RTE" / "seed-0" / "model" / "config.json").read_text())
+        assert model["hidden_dropout_prob"] == 0.3
+        assert json.loads((out / "glue.json").read_text())["scores"].keys() == {"MNLI", "RTE"}, "of both calls"
+        for wrong in (["--dropout", "1"], ["--learning-rate", "0"]):
+            result = CliRunner().invoke(app, glue_command(start, data, out / "2", "RTE", "--tiny", *wrong))
+            assert result.exit_code == 2 and wrong[0] in result.output, result.output
+        result = CliRunner().invoke(app, glue_command(start, data, out / "2", "RTE", "--batch-size", "0"))
+        assert result.exit_code == 2 and "--batch-size=0" in result.output, result.output
+
     def test_one_process(self, folders: tuple[Path, Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("WORLD_SIZE", "2")
         result = CliRunner().invoke(app, glue_command(*folders, "RTE", "--tiny"))
@@ -282,6 +305,21 @@ class TestStart:
         assert "tokenizer.json has ids up to 20" in self.refused(tmp_path, start, data, "--tiny")
         path.write_text(own[: len(own) // 2])
         assert "tokenizer.json cannot be read" in self.refused(tmp_path, start, data, "--tiny")
+
+    def test_another_kind_of_model(self, tmp_path: Path) -> None:
+        data, start = glue_folder(tmp_path)
+        config = json.loads((start / "config.json").read_text())
+        (start / "config.json").write_text(json.dumps({**config, "model_type": "bert"}))
+        assert "is of a model of type 'bert'; expected 'orchid_bert'" in self.refused(tmp_path, start, data)
+        (start / "config.json").write_text("{")
+        assert "config.json is damaged" in self.refused(tmp_path, start, data)
+
+    def test_pairs_without_segments_are_told(self, tmp_path: Path) -> None:
+        data, start = glue_folder(tmp_path)
+        path = start / "tokenizer.json"
+        path.write_text(path.read_text().replace('"type_id": 1', '"type_id": 0'))
+        with pytest.warns(UserWarning, match="does not tell the sentences of a pair apart"):
+            GlueConfig(name="RTE", data=str(data), length=12).build(StartConfig(start=str(start)), seed=0)
 
     def test_a_model_too_short(self, tmp_path: Path) -> None:
         data, start = glue_folder(tmp_path)

@@ -6,6 +6,7 @@ import lzma
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from helpers import SPECIAL, WORDS, glue_folder, word_shards, word_tokenizer
@@ -87,7 +88,33 @@ class TestShards:
         row = shards.rows(torch.tensor([0]), 10)[0].tolist()
         assert [words[i] for i in row] == ["[CLS]", "the", "cat", "sat", "[SEP]", "a", "dog", "ran", "home", "[SEP]"]
         assert shards.tokens == 4 + 5 + 4
-        assert shards.count(10) == 1  # rows do not cross from one shard into the next
+        assert (shards.count(10), shards.count(7)) == (1, 2)
+        row = shards.rows(torch.tensor([1]), 7)[0].tolist()  # from one shard into the next
+        assert [words[i] for i in row] == ["[CLS]", "ran", "home", "[SEP]", "the", "big", "rug"]
+
+    def test_every_token_of_many_small_files_has_a_row(self, tokenizer: Path, tmp_path: Path) -> None:
+        for number in range(40):
+            file = tmp_path / "text" / str(number % 3) / f"{number}.txt"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(" ".join(WORDS[(number * j + j) % len(WORDS)] for j in range(number % 7)))
+        shards = build_shards(tmp_path / "text", tokenizer, tmp_path / "s")
+        everything = np.concatenate(
+            [np.fromfile(tmp_path / "s" / f"{n:05d}.bin", np.uint16) for n in range(len(shards.entries))]
+        )
+        for length in (2, 9, 33):
+            rows = shards.rows(torch.arange(shards.count(length)), length)
+            assert (rows[:, 0] == shards.special.cls).all()
+            assert rows[:, 1:].flatten().tolist() == everything[: rows[:, 1:].numel()].tolist()
+            assert len(everything) - rows[:, 1:].numel() < length - 1
+
+    def test_a_text_without_empty_lines_is_told(
+        self, tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("orchid.tasks.shards.LONG", 50)
+        (tmp_path / "text").mkdir()
+        (tmp_path / "text" / "a.txt").write_text("the cat sat\n" * 9)
+        with pytest.warns(UserWarning, match="an empty line ends a document"):
+            build_shards(tmp_path / "text", tokenizer, tmp_path / "s")
 
     def test_nothing_is_made_twice(self, source: Path, tokenizer: Path, tmp_path: Path) -> None:
         out = tmp_path / "s"
@@ -209,7 +236,7 @@ def test_hiding() -> None:
 class TestTask:
     def test_an_epoch_sees_every_row_once(self, tmp_path: Path) -> None:
         shards = str(word_shards(tmp_path))
-        config = MaskedLMConfig(train=shards, valid=shards, length=16, mask_rate=0.0)
+        config = MaskedLMConfig(train=shards, valid=shards, length=16, mask_rate=1e-12)
         task = config.build(EncoderConfig(), seed=0)
         count = Shards(Path(shards)).count(16)
         rows = torch.cat([task.train_batch(index, 5, "cpu")[0] for index in range(2 * count // 5 + 1)])
@@ -220,6 +247,10 @@ class TestTask:
         assert not torch.equal(first, second)
         again = config.build(EncoderConfig(), seed=0).train_batch(3, 5, "cpu")[0]
         assert torch.equal(again, rows[15:20])
+
+    def test_nothing_asked_is_nothing_learned(self) -> None:
+        with pytest.raises(ValueError, match=r"task\.mask_rate=0"):
+            MaskedLMConfig(mask_rate=0.0).build(EncoderConfig(), seed=0)
 
     def test_missing_data_is_told_before_training(self) -> None:
         with pytest.raises(ValueError, match=r"task\.train=FOLDER"):
@@ -367,6 +398,46 @@ class TestExport:
             assert result.exit_code == 0, result.output
         loaded = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
         assert loaded.model_max_length == 16
+
+    def test_a_tokenizer_by_itself_serves_pipelines_and_pairs(self, trained: Path, tmp_path: Path) -> None:
+        """A tokenizer.json does not say which of its tokens are special, nor that pairs have segments."""
+        transformers = pytest.importorskip("transformers", reason="needs transformers")
+        out = tmp_path / "out"
+        command = ["export", str(trained / "run"), "--out", str(out), "--tokenizer", str(trained / "tokenizer")]
+        assert CliRunner().invoke(app, command).exit_code == 0
+        fill = transformers.pipeline("fill-mask", model=str(out), tokenizer=str(out))
+        assert len(fill("the cat sat on [MASK]", top_k=3)) == 3
+        loaded = transformers.AutoTokenizer.from_pretrained(out)
+        pair = loaded("the cat", "a dog", padding="max_length", max_length=8)
+        assert pair["token_type_ids"] == [0, 0, 0, 0, 1, 1, 1, 0]
+        assert loaded.pad_token_id == 0 and len(loaded) == len(SPECIAL) + len(WORDS)
+
+    def test_shards_that_are_gone(self, trained: Path, tmp_path: Path) -> None:
+        run, command = shutil.copytree(trained / "run", tmp_path / "run"), ["--tokenizer", str(trained / "tokenizer")]
+        config = json.loads((run / "config.json").read_text())
+        for name in ("train", "valid"):
+            config["task"][name] = str(tmp_path / "gone")
+        (run / "config.json").write_text(json.dumps(config))
+        result = CliRunner().invoke(app, ["export", str(run), "--out", str(tmp_path / "out"), *command])
+        assert result.exit_code == 0, result.output
+        other = tmp_path / "other"
+        other.mkdir()
+        own = (trained / "tokenizer" / "tokenizer.json").read_text()
+        (other / "tokenizer.json").write_text(own.replace('"cat"', '"cow"'))
+        command = ["export", str(run), "--out", str(tmp_path / "out"), "--tokenizer", str(other)]
+        assert CliRunner().invoke(app, command).exit_code == 2
+
+    def test_nothing_of_an_earlier_export_stays(self, trained: Path, tmp_path: Path) -> None:
+        out = tmp_path / "out"
+        command = ["export", str(trained / "run"), "--out", str(out)]
+        assert CliRunner().invoke(app, [*command, "--tokenizer", str(trained / "tokenizer")]).exit_code == 0
+        assert (out / "tokenizer.json").is_file()
+        assert CliRunner().invoke(app, command).exit_code == 0
+        assert not (out / "tokenizer.json").exists()
+        (out / "thesis.tex").write_text("")
+        result = CliRunner().invoke(app, command)
+        assert result.exit_code == 2 and "has other files, such as thesis.tex" in result.output
+        assert (out / "thesis.tex").exists()
 
     def test_not_of_a_fine_tuning_run(self, tmp_path: Path) -> None:
         data, start = glue_folder(tmp_path)

@@ -9,6 +9,8 @@ from orchid.cli.app import Cpu, Tiny, app, console, errors, leave_stopped, say_i
 from orchid.files import check_folder
 from orchid.train.data_folder import DATA
 
+PAPERS = "the paper's for each task"
+
 
 @app.command()
 def fetch(
@@ -71,23 +73,27 @@ def glue(
     tasks: Annotated[str, typer.Option(help="Tasks, comma separated.", show_default="all eight")] = "",
     seeds: Annotated[str, typer.Option(help="Seeds, comma separated.")] = "0",
     large: Annotated[bool, typer.Option("--large", help="The paper's settings for the 254M model.")] = False,
-    pooling: Annotated[
-        str, typer.Option(help="Classify by cls or mean.", show_default="the paper's for each task")
-    ] = "",
+    pooling: Annotated[str, typer.Option(help="Classify by cls or mean.", show_default=PAPERS)] = "",
+    learning_rate: Annotated[float | None, typer.Option(help="At its peak.", show_default=PAPERS)] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Examples a step.", show_default="32")] = None,
+    dropout: Annotated[float | None, typer.Option(help="Of the hidden layers.", show_default="0.1")] = None,
+    mnli: Annotated[
+        bool, typer.Option("--mnli/--no-mnli", help="Start RTE, MRPC and STS-B from the model fine-tuned on MNLI.")
+    ] = True,
     cpu: Cpu = False,
     tiny: Tiny = False,
 ) -> None:
     """Fine-tune a pre-trained model on GLUE; the same command again skips what is done."""
-    from orchid.report.glue import glue_experiments, glue_table, remarks, run_glue
+    from orchid.report.glue import Changes, glue_experiments, glue_table, remarks, run_glue
     from orchid.tasks.glue_data import GLUE
     from orchid.train.grid import parse_numbers
 
     with errors():
         check_folder("--out", out)
         names = [name.strip() for name in tasks.split(",") if name.strip()] or list(GLUE)
-        planned = glue_experiments(
-            start, data, out, names, parse_numbers("--seeds", seeds, int), large=large, tiny=tiny, pooling=pooling
-        )
+        numbers = parse_numbers("--seeds", seeds, int)
+        changes = Changes(pooling, learning_rate, batch_size, dropout)
+        planned = glue_experiments(start, data, out, names, numbers, large=large, tiny=tiny, mnli=mnli, changes=changes)
         for experiment, folder in planned:
             for remark in remarks(experiment, folder):
                 console.print(f"{experiment.task.name}, seed {experiment.seed}: {remark}", markup=False)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from orchid.ops.checks import check_at_least
 from orchid.recipes.registry import Recipe
 from orchid.tasks.glue import GlueConfig, StartConfig, steps_for
 from orchid.tasks.glue_data import GLUE, GlueSpec
@@ -18,6 +19,8 @@ DECAY = 1e-5 / RATE
 SMALL: dict[str, Any] = {"hidden_size": 512, "num_hidden_layers": 6}
 # Rows that are cut short and padded, so that a model trained for minutes has met what fine-tuning looks like.
 SHORT_SHARE = 0.25
+# Of fine-tuning: the paper gives neither; BERT's own.
+GLUE_BATCH, GLUE_DROPOUT = 32, 0.1
 # Steps of fine-tuning between checkpoints, at least: they take longer to write than so many to take again.
 KEPT_STEPS = 2000
 TINY: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2}
@@ -63,18 +66,30 @@ def _recipe(name: str, summary: str, build: Callable[[], Experiment], preset: st
     return Recipe(name, summary, build, tiny)
 
 
-def glue_training(spec: GlueSpec, examples: int, *, large: bool = False, batch_size: int = 32) -> TrainConfig:
-    """Return the paper's settings for a task, for a training set of some size."""
+def glue_training(
+    spec: GlueSpec,
+    examples: int,
+    *,
+    large: bool = False,
+    batch_size: int | None = None,
+    learning_rate: float | None = None,
+) -> TrainConfig:
+    """Return the paper's settings for a task, for a training set of some size, or others in their place.
+
+    The paper does not give the batch size.
+    """
     settings = spec.large if large else spec.base
-    steps = steps_for(examples, settings.epochs, batch_size)
+    batch_size = GLUE_BATCH if batch_size is None else batch_size
+    rate = settings.learning_rate if learning_rate is None else learning_rate
+    steps = steps_for(examples, settings.epochs, check_at_least("--batch-size", batch_size, 1))
     return TrainConfig(
         steps=steps,
         batch_size=batch_size,
-        learning_rate=settings.learning_rate,
+        learning_rate=rate,
         warmup=max(1, round(0.06 * steps)),
         schedule="linear",
         # A decoupled decay is not multiplied by the rate; AdamW's is.
-        weight_decay=settings.weight_decay / (settings.learning_rate if settings.decoupled else 1.0),
+        weight_decay=settings.weight_decay / (rate if settings.decoupled else 1.0),
         beta2=0.98,
         precision="bf16",
         graph=True,
@@ -87,7 +102,8 @@ def _glue(spec: GlueSpec, *, large: bool) -> Experiment:
     name = f"bert/glue-{spec.name.lower()}" + ("-large" if large else "")
     paper = {} if large else {f"dev/{spec.metric}": spec.paper}
     train = glue_training(spec, spec.examples, large=large)
-    return Experiment(recipe=name, task=GlueConfig(name=spec.name), model=StartConfig(), train=train, paper=paper)
+    task = GlueConfig(name=spec.name, pooling=(spec.large if large else spec.base).pooling, dropout=GLUE_DROPOUT)
+    return Experiment(recipe=name, task=task, model=StartConfig(), train=train, paper=paper)
 
 
 def _glue_recipe(spec: GlueSpec, *, large: bool) -> Recipe:

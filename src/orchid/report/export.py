@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from orchid.files import atomic
+from orchid.files import atomic_folder
 from orchid.models.bert.card import model_card
 from orchid.recipes import get_recipe
 from orchid.report.runs import load_run
@@ -13,9 +13,25 @@ from orchid.tasks.tokenizer import check_tokenizer_of, fit_tokenizer, load_token
 from orchid.train.engine import Engine
 from orchid.train.run_folder import RunFolder
 
+# What an export may consist of.
+WRITTEN = {
+    "README.md",
+    "added_tokens.json",
+    "config.json",
+    "generation_config.json",
+    "model.safetensors",
+    "special_tokens_map.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "vocab.txt",
+}
+
 
 def export_run(run: Path, out: Path, tokenizer: Path | None) -> Engine:
-    """Write a pre-training run's model into ``out`` for from_pretrained; what does not fit is told before."""
+    """Write a pre-training run's model as the folder ``out`` for from_pretrained; what does not fit is told before.
+
+    An earlier export is replaced as a whole; a folder with anything else in it is an error.
+    """
     folder = RunFolder(run)
     task = get_recipe(folder.read_config()["recipe"]).build().task
     if isinstance(task, GlueConfig):
@@ -24,22 +40,25 @@ def export_run(run: Path, out: Path, tokenizer: Path | None) -> Engine:
         raise ValueError(f"{run} is a fine-tuning run: {where}; export takes a pre-training run")
     if not isinstance(task, MaskedLMConfig):
         raise ValueError(f"the model of {run} is not a Hugging Face model")
+    if out.is_dir() and (strays := sorted(path.name for path in out.iterdir() if path.name not in WRITTEN)):
+        raise ValueError(f"--out {out} has other files, such as {strays[0]}; name a new folder, or an earlier export")
     engine = load_run(run, cpu=True)
     model: Any = engine.model
     chosen = None
     if tokenizer is not None:
         assert isinstance(engine.task, MaskedLMTask)
         chosen = load_tokenizer(tokenizer)
-        check_tokenizer_of(engine.task.data()[0], chosen, tokenizer)
+        check_tokenizer_of(engine.task, chosen, tokenizer)
         fit_tokenizer(chosen, tokenizer, model.config)
     result = folder.read_result()
     parameters = sum(p.numel() for p in model.parameters())
     card = None if result is None else model_card(model.config, result, parameters)
     model.config.sparse_prediction = False  # for pre-training: others expect logits of every token
-    model.save_pretrained(out)
-    if chosen is not None:
-        chosen.save_pretrained(out)
-    if card is not None:  # a run that has not ended has nothing to tell yet
-        with atomic(out / "README.md") as temporary:
-            temporary.write_text(card, encoding="utf-8")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_folder(out) as temporary:
+        model.save_pretrained(temporary)
+        if chosen is not None:
+            chosen.save_pretrained(temporary)
+        if card is not None:  # a run that has not ended has nothing to tell yet
+            (temporary / "README.md").write_text(card, encoding="utf-8")
     return engine

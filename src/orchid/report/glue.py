@@ -1,7 +1,9 @@
 """The GLUE table of one pre-trained model: every task, several seeds, what is done skipped."""
 
+import json
 import os
 import statistics
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from orchid.files import atomic_folder, write_json
-from orchid.ops.checks import check_choice
+from orchid.ops.checks import check_choice, check_fraction, check_positive
 from orchid.recipes import get_recipe
 from orchid.recipes.bert import glue_training
 from orchid.tasks.glue import GlueTask, examples_digest, model_digest
@@ -23,6 +25,43 @@ FIRST = "MNLI"  # others start from it
 MODEL = "model"  # under a run's folder: what it has fine-tuned, for from_pretrained
 
 
+@dataclass(frozen=True)
+class Changes:
+    """What to do otherwise than the paper, for all tasks alike; None and "" are the paper's for each."""
+
+    pooling: str = ""
+    learning_rate: float | None = None
+    batch_size: int | None = None
+    dropout: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.learning_rate is not None:
+            check_positive("--learning-rate", self.learning_rate)
+        if self.dropout is not None:
+            check_fraction("--dropout", self.dropout)
+
+
+UNCHANGED = Changes()
+
+
+def check_start(start: Path) -> None:
+    """Accept only a folder with an Orchid-BERT, whatever its mixer."""
+    from orchid.models.bert import OrchidBertConfig
+
+    file = start / "config.json"
+    if not file.is_file():
+        raise ValueError(f"{start} is not a pre-trained model: it has no config.json (`orchid export` writes one)")
+    try:
+        kind = json.loads(file.read_text()).get("model_type")
+    except (ValueError, AttributeError) as error:
+        raise ValueError(f"{file} is damaged and cannot be read ({error})") from None
+    if kind != OrchidBertConfig.model_type:
+        raise ValueError(
+            f"{file} is of a model of type {kind!r}; expected {OrchidBertConfig.model_type!r}: an Orchid-BERT, which "
+            "with mixer='attention' is BERT"
+        )
+
+
 def glue_experiments(
     start: Path,
     data: Path,
@@ -32,16 +71,16 @@ def glue_experiments(
     *,
     large: bool,
     tiny: bool,
-    pooling: str = "",
+    mnli: bool = True,
+    changes: Changes = UNCHANGED,
 ) -> list[tuple[Experiment, Path]]:
     """Return experiments and run folders, MNLI before the tasks that start from it.
 
     All data and the tokenizer are read once before, and what the folders hold already is compared: other settings are
     an error. Tasks that start from MNLI take the model of this call, or of an earlier one under ``out``, or else
-    ``start`` itself.
+    ``start`` itself, as all do without ``mnli``.
     """
-    if not (start / "config.json").is_file():
-        raise ValueError(f"{start} is not a pre-trained model: it has no config.json (`orchid export` writes one)")
+    check_start(start)
     own = model_digest(start)
     names = [name for name in (FIRST, *GLUE) if name in {check_choice("--tasks", name, GLUE) for name in names}]
     planned = []
@@ -55,12 +94,14 @@ def glue_experiments(
             recipe = get_recipe(f"bert/glue-{name.lower()}" + ("-large" if large else ""))
             experiment = recipe.tiny() if tiny else recipe.build()
             if not tiny:
-                experiment.train = glue_training(spec, examples, large=large)
+                rate, batch = changes.learning_rate, changes.batch_size
+                experiment.train = glue_training(spec, examples, large=large, learning_rate=rate, batch_size=batch)
             experiment.seed, experiment.task.data, experiment.model.start = seed, str(data), str(start)
-            experiment.task.pooling, experiment.model.digest = pooling, own
-            experiment.task.digest = examples_digest(data, spec)
+            experiment.task.pooling = changes.pooling or experiment.task.pooling
+            experiment.task.dropout = experiment.task.dropout if changes.dropout is None else changes.dropout
+            experiment.model.digest, experiment.task.digest = own, examples_digest(data, spec)
             folder = out / name / f"seed-{seed}"
-            if spec.from_mnli and (FIRST in names or _mnli_is_there(experiment, folder)):
+            if spec.from_mnli and mnli and (FIRST in names or _mnli_is_there(experiment, folder)):
                 _start_from(experiment, mnli_model(folder))
             planned.append((experiment, folder))
     start_tokenizer(start, max(experiment.task.length for experiment, _ in planned))
@@ -114,7 +155,7 @@ def remarks(experiment: Experiment, folder: Path) -> list[str]:
         found.append(f"not from {FIRST}")
     train, dev = find_files(Path(experiment.task.data), spec)
     if spec.name == FIRST and len(dev) == 1:
-        found.append("one development file; the paper's is the mean of two")
+        found.append(f"{dev[0].name.split('.')[0]} alone; the paper's is the mean of two")
     if is_sample(train):
         found.append("trained on a sample")
     if any(map(is_sample, dev)):
@@ -147,7 +188,12 @@ def run_glue(planned: list[tuple[Experiment, Path]], *, cpu: bool) -> Outcome | 
 
 
 def glue_table(planned: list[tuple[Experiment, Path]], out: Path, console: Console) -> None:
-    """Print every task's metric, mean and range over the seeds, and the average; keep it as OUT/glue.json."""
+    """Print every task's metric, mean and range over the seeds, and the average; keep it in OUT/glue.json.
+
+    What earlier calls have written there of other tasks stays.
+    """
+    file = out / "glue.json"
+    earlier = json.loads(file.read_text()) if file.is_file() else {}
     scores: dict[str, list[float]] = {}
     said: dict[str, list[str]] = {}
     for experiment, folder in planned:
@@ -157,14 +203,18 @@ def glue_table(planned: list[tuple[Experiment, Path]], out: Path, console: Conso
             scores.setdefault(experiment.task.name, []).append(result["metrics"][metric])
             said.setdefault(experiment.task.name, []).extend(remarks(experiment, folder))
     notes = {name: ", ".join(dict.fromkeys(lines)) for name, lines in said.items()}
-    table = Table("task", "metric", "mean", "range", "seeds", "paper, 77M", "", box=None, padding=(0, 2, 0, 0))
+    large = any(experiment.recipe.endswith("-large") for experiment, _ in planned)
+    paper = [] if large else ["paper, 77M"]
+    table = Table("task", "metric", "mean", "range", "seeds", *paper, "", box=None, padding=(0, 2, 0, 0))
     for name, values in scores.items():
         spec = GLUE[name]
         spread = f"{100 * min(values):.1f} to {100 * max(values):.1f}"
         mean = f"{100 * statistics.mean(values):.1f}"
-        table.add_row(name, spec.metric, mean, spread, str(len(values)), f"{100 * spec.paper:.1f}", notes[name])
+        theirs = [] if large else [f"{100 * spec.paper:.1f}"]
+        table.add_row(name, spec.metric, mean, spread, str(len(values)), *theirs, notes[name])
     console.print(table)
     means = {name: statistics.mean(values) for name, values in scores.items()}
     if means:
         console.print(f"average of {len(means)} tasks: {100 * statistics.mean(means.values()):.1f}")
-        write_json(out / "glue.json", {"scores": scores, "means": means, "notes": notes})
+        kept = {"scores": scores, "means": means, "notes": notes}
+        write_json(file, {key: earlier.get(key, {}) | own for key, own in kept.items()})

@@ -1,5 +1,6 @@
 """Fine-tuning on a GLUE task: pairs of sentences to a class or a score (section 4.2)."""
 
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 
 from orchid.digests import file_digest, joint_digest
 from orchid.files import atomic
-from orchid.ops.checks import check_choice
+from orchid.ops.checks import check_at_least, check_choice, check_fraction
 from orchid.tasks.glue_data import GLUE, Example, GlueSpec, find_files, read_examples, score
 from orchid.tasks.seeds import EpochOrder
 from orchid.tasks.tokenizer import start_tokenizer
@@ -37,8 +38,18 @@ def encode(examples: list[Example], tokenizer: Any, length: int) -> Encoded:
     """Tokenise examples, the longer sentence of a pair cut first, padded to ``length``."""
     firsts = [example.first for example in examples]
     seconds = None if examples[0].second is None else [str(example.second) for example in examples]
-    given = tokenizer(firsts, seconds, truncation=True, max_length=length, padding="max_length", return_tensors="pt")
-    segments = given.get("token_type_ids", torch.zeros_like(given["input_ids"]))
+    given = tokenizer(
+        firsts,
+        seconds,
+        truncation=True,
+        max_length=length,
+        padding="max_length",
+        return_token_type_ids=True,
+        return_tensors="pt",
+    )
+    segments = given["token_type_ids"]
+    if seconds is not None and not segments.any():
+        warnings.warn("the tokenizer does not tell the sentences of a pair apart (token_type_ids)", stacklevel=2)
     labels = torch.tensor([example.label for example in examples])
     return Encoded(given["input_ids"], segments, given["attention_mask"], labels)
 
@@ -53,7 +64,10 @@ class GlueTask:
         if not config.data or not model.start:
             raise ValueError("task.data must name a folder of GLUE tasks and model.start a pre-trained model's folder")
         self.config, self.model = config, model
-        self.pooling = check_choice("task.pooling", config.pooling or self.spec.pooling, POOLINGS)
+        check_at_least("task.length", config.length, 8)
+        if config.dropout is not None:
+            check_fraction("task.dropout", config.dropout)
+        self.pooling = check_choice("task.pooling", config.pooling or self.spec.base.pooling, POOLINGS)
         train, dev = find_files(Path(config.data), self.spec)
         tokenizer = self.tokenizer = start_tokenizer(Path(model.start), config.length)
         self.train = encode(read_examples(train, self.spec), tokenizer, config.length)
@@ -74,6 +88,7 @@ class GlueTask:
         import orchid.models.bert  # noqa: F401  registers it
 
         labels = self.spec.labels or (self.spec.label,)
+        dropout = {} if self.config.dropout is None else {"hidden_dropout_prob": self.config.dropout}
         return AutoModelForSequenceClassification.from_pretrained(
             self.model.start,
             id2label=dict(enumerate(labels)),
@@ -81,6 +96,7 @@ class GlueTask:
             classifier_pooling=self.pooling,
             problem_type="single_label_classification" if self.spec.labels else "regression",
             ignore_mismatched_sizes=True,
+            **dropout,
         )
 
     def train_batch(self, index: int, size: int, device: Any) -> tuple[Tensor, ...]:
@@ -146,6 +162,7 @@ class GlueConfig:
         data: the folder of all tasks.
         length: tokens of an example.
         pooling: of the classifier, "cls" or "mean"; empty is the paper's for the task.
+        dropout: of the hidden layers; None is that of the model's configuration.
         digest: of the examples' files, once they have been read.
     """
 
@@ -153,6 +170,7 @@ class GlueConfig:
     data: str = ""
     length: int = 128
     pooling: str = ""
+    dropout: float | None = None
     digest: str = ""
 
     def build(self, model: "StartConfig", seed: int) -> GlueTask:

@@ -38,13 +38,13 @@ def hide(
 
 
 def shortened(rows: Tensor, share: float, special: Special, generator: torch.Generator) -> Tensor:
-    """Return rows (B, L) of which a share is cut to a random length, [SEP] at its end and padding after it.
+    """Return rows (B, L) of which a share is cut to a random length, L / 16 and more, [SEP] at its end, then padding.
 
     Rows are packed full otherwise, and a model that has never seen padding meets it first in fine-tuning.
     """
     (batch, length), device = rows.shape, rows.device
     cut = torch.rand(batch, 1, generator=generator, device=device) < share
-    last = torch.randint(length // 8, length, (batch, 1), generator=generator, device=device)
+    last = torch.randint(length // 16, length, (batch, 1), generator=generator, device=device)
     place = torch.arange(length, device=device)
     short = torch.where(place < last, rows, torch.where(place == last, special.sep, special.pad))
     return torch.where(cut, short, rows)
@@ -70,9 +70,10 @@ class MaskedLMTask:
 
     def __init__(self, config: "MaskedLMConfig", model: "EncoderConfig", seed: int) -> None:
         self.config, self.model, self.seed = config, model, seed
-        check_at_least("length", config.length, 2)
-        check_fraction("mask_rate", config.mask_rate)
-        check_fraction("short_share", config.short_share)
+        check_at_least("task.length", config.length, 2)
+        if not check_fraction("task.mask_rate", config.mask_rate):
+            raise ValueError("task.mask_rate=0 asks for nothing")
+        check_fraction("task.short_share", config.short_share)
         self._data: tuple[Shards, list[Shards]] | None = None
         self._order: EpochOrder | None = None
 
@@ -81,7 +82,9 @@ class MaskedLMTask:
         from orchid.models.bert import OrchidBertForMaskedLM, preset
 
         changes: dict[str, Any] = {"hidden_dropout_prob": 0.0, **self.model.changes}
-        if self.config.train or torch.get_default_device().type != "meta":
+        if self.config.vocab_size:  # known without the shards, which may be gone
+            changes |= {"vocab_size": self.config.vocab_size, "pad_token_id": self.config.pad_token_id}
+        elif self.config.train or torch.get_default_device().type != "meta":
             train, _ = self.data()
             changes |= {"vocab_size": train.vocab_size, "pad_token_id": train.special.pad}
         sizes = {"max_position_embeddings": self.config.length, "sparse_prediction": True}
@@ -111,9 +114,11 @@ class MaskedLMTask:
         return self._data
 
     def identify(self) -> None:
-        """Keep what tells these shards from others in the same folders."""
+        """Keep what tells these shards from others in the same folders, and what a model of theirs needs to know."""
         train, valid = self.data()
         self.config.digest = joint_digest(shards.fingerprint() for shards in (train, *valid))
+        self.config.vocab_size, self.config.pad_token_id = train.vocab_size, train.special.pad
+        self.config.vocabulary = train.vocabulary or ""
 
     def train_batch(self, index: int, size: int, device: Any) -> tuple[Tensor, ...]:
         """Return what is seen and what is asked at a step; where rows are cut short, also which tokens are real."""
@@ -188,7 +193,10 @@ class MaskedLMConfig:
         mask_rate: share of the tokens hidden.
         short_share: share of the rows that are cut short and padded in training.
         valid_rows: rows evaluated, of each folder.
-        digest: of the shards, once they have been read.
+        digest: of the shards, once they have been read, as what follows.
+        vocab_size: of their tokenizer.
+        pad_token_id: likewise.
+        vocabulary: a digest of its tokens and ids.
     """
 
     train: str = ""
@@ -198,6 +206,9 @@ class MaskedLMConfig:
     short_share: float = 0.0
     valid_rows: int = 2048
     digest: str = ""
+    vocab_size: int = 0
+    pad_token_id: int = 0
+    vocabulary: str = ""
 
     def build(self, model: "EncoderConfig", seed: int) -> MaskedLMTask:
         """Return the task."""

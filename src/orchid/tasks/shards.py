@@ -6,6 +6,7 @@ A shard is a flat array of token ids, every document followed by [SEP]. ``index.
 import hashlib
 import json
 import os
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -20,11 +21,11 @@ from torch import Tensor
 from orchid.digests import file_digest
 from orchid.files import atomic, remove_strays, write_json
 from orchid.tasks.corpus import documents, text_files
-from orchid.tasks.tokenizer import TOKENIZER, vocabulary_digest
+from orchid.tasks.tokenizer import SPECIAL, TOKENIZER, vocabulary_digest
 
 INDEX = "index.json"
-SPECIAL = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 BATCH = 1000  # documents tokenised together
+LONG = 1_000_000  # letters: a .txt with so long a document has probably no empty lines between its documents
 
 
 def build_shards(
@@ -91,6 +92,7 @@ class _Maker:
         self.size = 1 + max(self.tokenizer.get_vocab().values())  # ids may have gaps
         self.dtype = "uint16" if self.size <= 2**16 else "uint32"
         self.seen: set[bytes] = set()
+        self.warned = False
 
     def facts(self) -> dict[str, Any]:
         return {
@@ -136,6 +138,11 @@ class _Maker:
 
     def _new(self, texts: Iterable[str], hashes: list[bytes], counts: dict[str, int]) -> Iterator[str]:
         for text in texts:
+            if len(text) > LONG and not self.warned:
+                self.warned = True
+                warnings.warn(
+                    f"a document of {len(text):,} letters: in a .txt an empty line ends a document", stacklevel=2
+                )
             digest = hashlib.blake2b(text.encode(), digest_size=16).digest()
             if digest in self.seen:
                 counts["duplicates"] += 1
@@ -195,7 +202,7 @@ class Special:
 
 
 class Shards:
-    """Shards on disk, read as rows of a fixed length: [CLS], then consecutive tokens.
+    """Shards on disk, read as rows of a fixed length: [CLS], then consecutive tokens, of all shards one after another.
 
     Args:
         folder: what ``build_shards`` wrote.
@@ -217,6 +224,7 @@ class Shards:
             if not path.is_file() or path.stat().st_size != expected:
                 raise ValueError(f"{path} is missing or damaged: expected {expected} bytes; tokenize again")
             self._arrays.append(_mapped(path, self._dtype))
+        self._ends = np.cumsum([len(array) for array in self._arrays])
 
     def verify(self) -> None:
         """Read all shards, once; one that is not what was written, or has ids the tokenizer lacks, is an error.
@@ -234,7 +242,7 @@ class Shards:
     def fingerprint(self) -> str:
         """Return a digest of what the shards hold: another one is another text, or the same in another order."""
         facts = [[entry["tokens"], entry.get("sha256"), entry.get("file")] for entry in self.entries]
-        return hashlib.sha256(json.dumps([self.tokenizer, facts]).encode()).hexdigest()
+        return hashlib.sha256(json.dumps([self.tokenizer, "joined", facts]).encode()).hexdigest()
 
     @property
     def tokens(self) -> int:
@@ -243,15 +251,19 @@ class Shards:
 
     def count(self, length: int) -> int:
         """Return how many rows of a length there are."""
-        return sum(len(array) // (length - 1) for array in self._arrays)
+        return self.tokens // (length - 1)
 
     def rows(self, numbers: Tensor, length: int) -> Tensor:
         """Return rows by their numbers, (len(numbers), length) int64."""
-        body = length - 1
-        ends = np.cumsum([len(array) // body for array in self._arrays])
         rows = np.full((len(numbers), length), self.special.cls, dtype=np.int64)
-        for i, number in enumerate(numbers.tolist()):
-            shard = int(np.searchsorted(ends, number, side="right"))
-            start = (number - (int(ends[shard - 1]) if shard else 0)) * body
-            rows[i, 1:] = self._arrays[shard][start : start + body]
+        for row, number in zip(rows, numbers.tolist(), strict=True):
+            self._fill(row[1:], number * (length - 1))
         return torch.from_numpy(rows)
+
+    def _fill(self, row: np.ndarray, first: int) -> None:
+        """Write tokens into a row, from the first on; it may reach over several shards."""
+        shard = int(np.searchsorted(self._ends, first, side="right"))
+        while len(row):
+            part = self._arrays[shard][len(self._arrays[shard]) - (int(self._ends[shard]) - first) :][: len(row)]
+            row[: len(part)] = part
+            row, first, shard = row[len(part) :], first + len(part), shard + 1

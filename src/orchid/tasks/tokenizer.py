@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 from orchid.digests import file_digest
 
 if TYPE_CHECKING:
-    from orchid.tasks.shards import Shards
+    from orchid.tasks.mlm import MaskedLMTask
 
 TOKENIZER = "tokenizer.json"
+SPECIAL = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+INPUTS = ["input_ids", "token_type_ids", "attention_mask"]
 
 
 def vocabulary_digest(vocabulary: dict[str, int]) -> str:
@@ -33,7 +35,11 @@ def load_tokenizer(folder: Path) -> Any:
 
 
 def fit_tokenizer(tokenizer: Any, folder: Path, config: Any) -> Any:
-    """Return a folder's tokenizer with the length of a model's configuration; ids the model lacks are an error."""
+    """Return a folder's tokenizer as Orchid-BERT needs it; ids that the model of a configuration lacks are an error.
+
+    It knows the model's length, its special tokens (a tokenizer.json by itself does not say which they are), and that
+    the two sentences of a pair are told apart.
+    """
     largest = max(tokenizer.get_vocab().values(), default=-1)
     if largest >= config.vocab_size:
         raise ValueError(
@@ -41,21 +47,28 @@ def fit_tokenizer(tokenizer: Any, folder: Path, config: Any) -> Any:
             "it is not this model's tokenizer"
         )
     tokenizer.model_max_length = config.max_position_embeddings
+    tokenizer.model_input_names = tokenizer.init_kwargs["model_input_names"] = INPUTS  # now, and when it is saved
+    known = tokenizer.get_vocab()
+    unnamed = {f"{name}_token": token for name, token in SPECIAL.items() if token in known}
+    tokenizer.add_special_tokens({key: token for key, token in unnamed.items() if getattr(tokenizer, key) is None})
     return tokenizer
 
 
-def check_tokenizer_of(shards: "Shards", tokenizer: Any, folder: Path) -> None:
-    """Accept a folder's tokenizer only if it is the one that shards were made with: its file, or its vocabulary."""
-    path, vocabulary = folder / TOKENIZER, tokenizer.get_vocab()
-    if path.is_file() and file_digest(path) == shards.tokenizer:
-        return
-    if shards.vocabulary is not None:
-        same = vocabulary_digest(vocabulary) == shards.vocabulary
-    else:  # of shards written by earlier versions only the file's digest is known
-        same = not path.is_file() and len(vocabulary) == shards.vocab_size
+def check_tokenizer_of(task: "MaskedLMTask", tokenizer: Any, folder: Path) -> None:
+    """Accept a folder's tokenizer only if a task's shards were made with it: by its file, or its vocabulary."""
+    path, vocabulary, config = folder / TOKENIZER, tokenizer.get_vocab(), task.config
+    if config.vocabulary:  # known without the shards, which may be gone
+        same, where = vocabulary_digest(vocabulary) == config.vocabulary, config.train
+    else:
+        shards, _ = task.data()
+        where = str(shards.folder)
+        if shards.vocabulary is not None:
+            same = vocabulary_digest(vocabulary) == shards.vocabulary
+        else:  # of shards written by earlier versions only the file's digest is known
+            same = file_digest(path) == shards.tokenizer if path.is_file() else len(vocabulary) == shards.vocab_size
     if not same:
         raise ValueError(
-            f"{path} is not the tokenizer of the shards in {shards.folder}: give the one `orchid tokenize` was given"
+            f"{path} is not the tokenizer of the shards in {where}: give the one `orchid tokenize` was given"
         )
 
 

@@ -12,7 +12,14 @@ from orchid.train.config import Experiment
 # What a recipe is, and what the paper reports for it.
 FIXED = ("recipe", "paper")
 # What is found in the data, or in the model that is started from, and cannot be set.
-FOUND = ("task.digest", "task.classes", "model.digest")
+FOUND = (
+    "task.digest",
+    "task.classes",
+    "task.vocab_size",
+    "task.pad_token_id",
+    "task.vocabulary",
+    "model.digest",
+)
 
 
 def apply_overrides(experiment: Experiment, assignments: list[str]) -> None:

@@ -20,7 +20,7 @@ PLACES = {
     "task.valid": "task.digest",
     "model.start": "model.digest",
 }
-CLASSES = "task.classes"  # its digest tells as much
+TOLD = {"task.classes", "task.vocab_size", "task.pad_token_id", "task.vocabulary"}  # a digest tells as much
 
 
 class RunFolder:
@@ -68,7 +68,7 @@ class RunFolder:
             raise ValueError(f"{self.path} already holds a run of recipe {stored['recipe']!r}; choose another --out")
         if ask_resume:
             raise ValueError(f"{self.path} already holds a run; continue it with --resume or choose another --out")
-        changed = set(_differences(stored, json.loads(json.dumps(config)))) - {CLASSES}
+        changed = set(_differences(stored, json.loads(json.dumps(config)))) - TOLD
         for place, digest in PLACES.items():
             known = _at(stored, digest) and _at(config, digest)
             changed.discard(place if known else digest)
