@@ -103,6 +103,25 @@ def glue(
         leave_stopped(stopped, "the same command")
 
 
+@app.command("glue-words")
+def glue_words(
+    data: Annotated[Path, typer.Option(envvar=DATA, help="The folder of the tasks: DATA/CoLA/train.tsv and so on.")],
+    out: Annotated[Path, typer.Option(help="The folder of the scores: OUT/TASK.json.")],
+    tasks: Annotated[str, typer.Option(help="Tasks, comma separated.", show_default="all eight")] = "",
+) -> None:
+    """Score GLUE without a model, by counted words: what a fine-tuned model is to be compared with."""
+    from orchid.ops.checks import check_choice
+    from orchid.report.words import keep_words
+    from orchid.tasks.glue_data import GLUE
+
+    with errors():
+        check_folder("--out", out)
+        names = [check_choice("--tasks", name.strip(), GLUE) for name in tasks.split(",") if name.strip()]
+        for name, value in keep_words(names or list(GLUE), data, out).items():
+            console.print(f"{name}: {GLUE[name].metric} {100 * value:.1f}")
+    console.print(f"files: {out}")
+
+
 @app.command()
 def export(
     run: Annotated[Path, typer.Argument(help="The folder of a pre-training run.")],
