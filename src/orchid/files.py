@@ -65,6 +65,15 @@ def check_folder(name: str, path: Path) -> None:
             raise ValueError(f"{name} {path}: {part} is not a folder; name one, or a new path")
 
 
+def check_file(name: str, path: Path | None) -> None:
+    """Accept the argument ``name`` only as the path of a file that can be written, or as none."""
+    if path is None:
+        return
+    if path.is_dir():
+        raise ValueError(f"{name} {path} is a folder; name a file")
+    check_folder(name, path.parent)
+
+
 def write_json(path: Path, data: Any) -> None:
     """Write JSON atomically."""
     with atomic(path) as temporary:

@@ -363,7 +363,7 @@ def test_groups_divide_the_batch() -> None:
 
 
 def test_what_is_not_served_says_why() -> None:
-    with pytest.raises(ValueError, match="filter_width to 256"):
+    with pytest.raises(ValueError, match="filter_width up to 256"):
         build(filter_width=512)
     mixer = build()
     with pytest.raises(ValueError, match=r"cannot serve: x has dtype torch\.float64"):

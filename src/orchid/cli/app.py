@@ -29,7 +29,7 @@ Patterns = Annotated[list[str], typer.Argument(help="Recipes, or patterns such a
 Board = Annotated[bool, typer.Option("--tensorboard", help="Write event files for TensorBoard too.")]
 Limit = Annotated[float | None, typer.Option(help="Minutes after which to stop, resumable.")]
 Jobs = Annotated[int, typer.Option(min=1, help="Runs at a time, each in a process of its own.")]
-JsonFile = Annotated[Path | None, typer.Option("--json", dir_okay=False, help="Write what was measured here.")]
+JsonFile = Annotated[Path | None, typer.Option("--json", help="Write what was measured here.")]
 Cpu = Annotated[bool, typer.Option("--cpu", help="Stay on the CPU even where there is a GPU.")]
 
 

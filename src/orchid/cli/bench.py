@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from orchid.cli.app import Cpu, Data, JsonFile, Patterns, Setting, Tiny, app, console, errors
+from orchid.files import check_file
 from orchid.recipes import match_recipes
 
 bench = typer.Typer(help="Measure speed and memory.", no_args_is_help=True)
@@ -26,6 +27,7 @@ def runtime(
     from orchid.bench.runtime import parse_lengths, run_benchmark
 
     with errors():
+        check_file("--json", json_file)
         if batch is not None and lengths is None:
             raise ValueError(f"--batch {batch} goes with --lengths: its own cases have batches of their own")
         run_benchmark(
@@ -52,6 +54,7 @@ def training(
     from orchid.bench.training import run_training_benchmark
 
     with errors():
+        check_file("--json", json_file)
         names = [recipe.name for recipe in match_recipes(recipes)]
         run_training_benchmark(console, names, settings or [], json_file, cpu=cpu, tiny=tiny, data=data)
 
@@ -67,5 +70,6 @@ def models(
     from orchid.bench.models import run_models_benchmark
 
     with errors():
+        check_file("--json", json_file)
         names = [name.strip() for name in families.split(",") if name.strip()]
         run_models_benchmark(console, names, json_file, cpu=cpu, compiled=compiled)
