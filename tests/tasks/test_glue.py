@@ -276,6 +276,8 @@ class TestWhatIsThere:
         model = json.loads((out / "RTE" / "seed-0" / "model" / "config.json").read_text())
         assert model["hidden_dropout_prob"] == 0.3
         assert json.loads((out / "glue.json").read_text())["scores"].keys() == {"MNLI", "RTE"}, "of both calls"
+        result = CliRunner().invoke(app, glue_command(start, data, out, "RTE", "--tiny", "--keep", str(out / "kept")))
+        assert result.exit_code == 2 and "--keep" in result.output, result.output
         for wrong in (["--dropout", "1"], ["--learning-rate", "0"]):
             result = CliRunner().invoke(app, glue_command(start, data, out / "2", "RTE", "--tiny", *wrong))
             assert result.exit_code == 2 and wrong[0] in result.output, result.output

@@ -80,16 +80,21 @@ def glue(
     mnli: Annotated[
         bool, typer.Option("--mnli/--no-mnli", help="Start RTE, MRPC and STS-B from the model fine-tuned on MNLI.")
     ] = True,
+    keep: Annotated[Path | None, typer.Option(help="Copy the result of every finished run here.")] = None,
     cpu: Cpu = False,
     tiny: Tiny = False,
 ) -> None:
     """Fine-tune a pre-trained model on GLUE; the same command again skips what is done."""
     from orchid.report.glue import Changes, glue_experiments, glue_table, remarks, run_glue
     from orchid.tasks.glue_data import GLUE
-    from orchid.train.grid import parse_numbers
+    from orchid.train.grid import Cell, keep_result, parse_numbers
 
     with errors():
         check_folder("--out", out)
+        if keep is not None:
+            check_folder("--keep", keep)
+            if tiny:
+                raise ValueError("--keep keeps the results of recipes as they are: not with --tiny")
         names = [name.strip() for name in tasks.split(",") if name.strip()] or list(GLUE)
         numbers = parse_numbers("--seeds", seeds, int)
         changes = Changes(pooling, learning_rate, batch_size, dropout)
@@ -99,6 +104,9 @@ def glue(
                 console.print(f"{experiment.task.name}, seed {experiment.seed}: {remark}", markup=False)
         stopped = run_glue(planned, cpu=cpu)
         glue_table(planned, out, console)
+        if keep is not None:
+            for experiment, folder in planned:
+                keep_result(Cell(experiment, folder), keep)
     if stopped is not None:
         leave_stopped(stopped, "the same command")
 
