@@ -132,7 +132,7 @@ def word_tokenizer(folder: Path) -> Path:
 
 def word_shards(folder: Path) -> Path:
     """Write shards of a few hundred words under a folder; return theirs."""
-    from orchid.tasks.shards import build_shards
+    from orchid.tasks.tokenize_text import build_shards
 
     text = folder / "text"
     text.mkdir()

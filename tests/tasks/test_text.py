@@ -17,7 +17,8 @@ from typer.testing import CliRunner
 from orchid.cli import app
 from orchid.tasks.corpus import documents, text_files
 from orchid.tasks.mlm import IGNORE, EncoderConfig, MaskedLMConfig, hide, most_asked
-from orchid.tasks.shards import Shards, Special, build_shards
+from orchid.tasks.shards import Shards, Special
+from orchid.tasks.tokenize_text import build_shards
 
 SEP = SPECIAL.index("[SEP]")
 
@@ -110,7 +111,7 @@ class TestShards:
     def test_a_text_without_empty_lines_is_told(
         self, tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("orchid.tasks.shards.LONG", 50)
+        monkeypatch.setattr("orchid.tasks.tokenize_text.LONG", 50)
         (tmp_path / "text").mkdir()
         (tmp_path / "text" / "a.txt").write_text("the cat sat\n" * 9)
         with pytest.warns(UserWarning, match="an empty line ends a document"):

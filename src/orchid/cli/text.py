@@ -50,7 +50,7 @@ def tokenize(
     """Tokenise text into shards for pre-training; the same command again goes on, or finds that nothing changed."""
     from rich.progress import Progress
 
-    from orchid.tasks.shards import build_shards
+    from orchid.tasks.tokenize_text import build_shards
 
     with errors(), Progress(console=console) as bar:
         task = bar.add_task("tokenizing", total=None)
