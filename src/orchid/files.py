@@ -31,15 +31,18 @@ def atomic(path: Path) -> Iterator[Path]:
 @contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
     """Give a temporary folder beside ``path`` that becomes it once it is filled; what was there is replaced."""
-    temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=TEMPORARY))
+    temporary, before = (
+        Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=TEMPORARY)) for _ in range(2)
+    )
     try:
         yield temporary
         temporary.chmod(0o777 & ~_umask())
         if path.exists():
-            shutil.rmtree(path)
+            path.replace(before / path.name)
         temporary.replace(path)
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        for stray in (temporary, before):
+            shutil.rmtree(stray, ignore_errors=True)
 
 
 def is_temporary(path: Path) -> bool:

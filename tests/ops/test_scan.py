@@ -29,3 +29,11 @@ def test_a_state_that_forgets_everything() -> None:
     """Zero decays, where a scan in logarithms would fail."""
     b = torch.randn(1, 20, 2)
     assert torch.equal(linear_scan(torch.zeros_like(b), b), b)
+
+
+@pytest.mark.parametrize("axes", [(0, 0), (0, None), (None, 0)], ids=str)
+def test_every_sample_by_itself(axes: tuple[int | None, int | None]) -> None:
+    a, b = (torch.rand(*([4] if axis == 0 else []), 2, 7, 3) for axis in axes)
+    together = torch.func.vmap(linear_scan, axes)(a, b)
+    alone = [linear_scan(a[i] if axes[0] == 0 else a, b[i] if axes[1] == 0 else b) for i in range(4)]
+    assert_close("h", together, torch.stack(alone))

@@ -275,7 +275,11 @@ class TestWhatIsThere:
         assert config["model"]["start"] == str(start)
         model = json.loads((out / "RTE" / "seed-0" / "model" / "config.json").read_text())
         assert model["hidden_dropout_prob"] == 0.3
-        assert json.loads((out / "glue.json").read_text())["scores"].keys() == {"MNLI", "RTE"}, "of both calls"
+        scores = json.loads((out / "glue.json").read_text())["scores"]
+        assert {name: list(own) for name, own in scores.items()} == {"MNLI": ["seed-0"], "RTE": ["seed-0"]}
+        assert (config["train"]["learning_rate"], config["train"]["batch_size"]) == (1e-3, 6)
+        result = CliRunner().invoke(app, glue_command(another_model(start), data, out, "CoLA", "--tiny"))
+        assert result.exit_code == 2 and "MNLI/seed-0 holds a run from another model" in result.output, result.output
         result = CliRunner().invoke(app, glue_command(start, data, out, "RTE", "--tiny", "--keep", str(out / "kept")))
         assert result.exit_code == 2 and "--keep" in result.output, result.output
         for wrong in (["--dropout", "1"], ["--learning-rate", "0"]):

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from orchid.cli import app
 from orchid.tasks.corpus import documents, text_files
-from orchid.tasks.mlm import IGNORE, EncoderConfig, MaskedLMConfig, hide, most_asked
+from orchid.tasks.mlm import IGNORE, EncoderConfig, MaskedLMConfig, hide, most_asked, shortened
 from orchid.tasks.shards import Shards, Special
 from orchid.tasks.tokenize_text import build_shards
 
@@ -234,6 +234,19 @@ def test_hiding() -> None:
     assert (shown[there] == rows[there]).float().mean().item() == pytest.approx(0.1, abs=0.02)
 
 
+@pytest.mark.parametrize("length", [2, 3, 8, 16, 128])
+def test_what_is_cut_short_keeps_its_beginning(length: int) -> None:
+    special = Special(pad=0, unk=1, cls=2, sep=3, mask=4)
+    rows = torch.full((500, length), 9)
+    rows[:, 0] = special.cls
+    short = shortened(rows, 1.0, special, torch.Generator().manual_seed(0))
+    assert (short[:, 0] == special.cls).all() and ((short == special.sep).sum(dim=1) == 1).all()
+    if length > 2:
+        assert (short[:, 1] == 9).all()
+    ends = (short == special.sep).int().argmax(dim=1)
+    assert ends.min() == min(length - 1, max(2, length // 16)) and ends.max() == length - 1
+
+
 class TestTask:
     def test_an_epoch_sees_every_row_once(self, tmp_path: Path) -> None:
         shards = str(word_shards(tmp_path))
@@ -437,8 +450,29 @@ class TestExport:
         assert not (out / "tokenizer.json").exists()
         (out / "thesis.tex").write_text("")
         result = CliRunner().invoke(app, command)
-        assert result.exit_code == 2 and "has other files, such as thesis.tex" in result.output
-        assert (out / "thesis.tex").exists()
+        assert result.exit_code == 2 and "such as thesis.tex" in result.output
+        assert (out / "thesis.tex").exists() and (out / "model.safetensors").exists()
+        other = tmp_path / "other"
+        other.mkdir()
+        for name in ("config.json", "vocab.txt"):  # names that an export has too
+            (other / name).write_text("{}")
+        assert CliRunner().invoke(app, [*command[:3], str(other)]).exit_code == 2
+        assert (other / "vocab.txt").exists()
+
+    def test_into_a_link_and_where_one_stands(
+        self, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        real = tmp_path / "real"
+        real.mkdir(mode=0o770)
+        real.chmod(0o770)
+        (tmp_path / "link").symlink_to(real)
+        command = ["export", str(trained / "run"), "--out"]
+        assert CliRunner().invoke(app, [*command, str(tmp_path / "link")]).exit_code == 0
+        monkeypatch.chdir(real)
+        for _ in range(2):
+            assert CliRunner().invoke(app, [*command, "."]).exit_code == 0
+        assert (tmp_path / "link").is_symlink() and real.stat().st_mode & 0o777 == 0o770
+        assert sorted(path.name for path in real.iterdir()) == ["README.md", "config.json", "model.safetensors"]
 
     def test_not_of_a_fine_tuning_run(self, tmp_path: Path) -> None:
         data, start = glue_folder(tmp_path)

@@ -42,7 +42,11 @@ def test_every_task_has_a_row(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     runs = [json.loads(path.read_text()) for path in sorted(out.iterdir())]
     assert {run["config"]["task"]["name"] for run in runs} == set(GLUE)
-    line = glue_results_table({"words": runs}).splitlines()[-1]
+    table = glue_results_table({"words": runs})
+    assert "Samples" not in table
+    line = table.splitlines()[-1]
     assert line.startswith(f"| {WITHOUT} | ") and line.count(" [1]") == len(GLUE)
+    runs[0]["config"]["task"]["dev"] = ["dev_sample.tsv.xz"]
+    assert f"where it is scored on {runs[0]['config']['task']['name']}." in glue_results_table({"words": runs})
     result = CliRunner().invoke(app, ["glue-words", "--data", str(data), "--out", str(out), "--tasks", "MNL"])
     assert result.exit_code == 2 and "--tasks='MNL' is not one of" in result.output

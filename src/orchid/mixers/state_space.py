@@ -40,10 +40,11 @@ class DiagonalSSM(nn.Module):
             raise ValueError(f"state={state} must be even: it is made of conjugate pairs")
         sides = 2 if check_choice("direction", direction, DIRECTIONS) == "both" else 1
         pairs = state // 2
-        self.log_step, self.skip = nn.Parameter(torch.empty(channels)), nn.Parameter(torch.empty(channels))
+        self.log_step = nn.Parameter(torch.empty(channels))
         self.log_decay = nn.Parameter(torch.empty(channels, pairs))
         self.frequency = nn.Parameter(torch.empty(channels, pairs))
         self.output = nn.Parameter(torch.empty(sides, channels, pairs, 2))
+        self.skip = nn.Parameter(torch.empty(channels))
         self.reset_parameters()
 
     @torch.no_grad()

@@ -63,7 +63,7 @@ class MLP(nn.Module):
             and all(type(layer) is BlockDiagonalLinear and layer.bias is not None for layer in self._layers())
             and TRITON
             and not any(hooked(layer) for layer in self._layers())
-            and (torch.compiler.is_compiling() or not (transformed() or distributed(x)))
+            and (torch.compiler.is_compiling() or not (transformed() or self._distributed(x)))
         )
 
     def _by_blocks(self, x: Tensor) -> Tensor:
@@ -88,6 +88,9 @@ class MLP(nn.Module):
         """Return whether nothing happens to the hidden layer: it is dropped by no share, replaced or watched."""
         dropout = self.dropout
         return type(dropout) is nn.Dropout and not (dropout.training and dropout.p > 0) and not hooked(dropout)
+
+    def _distributed(self, x: Tensor) -> bool:
+        return distributed(x) or any(distributed(parameter) for parameter in self.parameters())
 
     def _layers(self) -> list[nn.Module]:
         return [layer for layer in (self.up, self.gate, self.down) if layer is not None]

@@ -27,8 +27,6 @@ class StaticKernel(nn.Module):
         grid: of the implicit filter.
     """
 
-    _kept_parts: Tensor | None = None  # of the class, too: modules pickled before there was one lack it
-
     def __init__(
         self, d_model: int, n: int, *, transform: Transform, embedding: int, width: int, grid: float | None
     ) -> None:
@@ -37,6 +35,7 @@ class StaticKernel(nn.Module):
         self.filter = ImplicitFilter(d_model, n, embedding=embedding, width=width, grid=grid)
         self.delta = nn.Parameter(torch.empty(d_model))
         self._kept: Tensor | None = None
+        self._kept_parts: Tensor | None = None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

@@ -25,6 +25,13 @@ def check_at_least(name: str, value: int, minimum: int) -> int:
     return int(value)
 
 
+def check_seed(seed: int) -> int:
+    """Return ``seed`` if random generators take it."""
+    if check_at_least("seed", seed, 0) >= 1 << 64:
+        raise ValueError(f"seed={seed} must be below 2^64")
+    return seed
+
+
 def check_fraction(name: str, value: float) -> float:
     """Return ``value`` if it lies in [0, 1)."""
     if not isinstance(value, Real) or not 0.0 <= value < 1.0:

@@ -59,9 +59,7 @@ def _scan(a: Tensor, b: Tensor) -> Tensor:
     even_a, odd_a = a[:, 0 : 2 * pairs : 2], a[:, 1 : 2 * pairs : 2]
     even_b, odd_b = b[:, 0 : 2 * pairs : 2], b[:, 1 : 2 * pairs : 2]
     odd = _scan(odd_a * even_a, torch.addcmul(odd_b, odd_a, even_b))
-    h = torch.empty_like(b)
-    h[:, 0] = b[:, 0]
-    h[:, 1::2] = odd
     carried = odd[:, : (length - 1) // 2]
-    h[:, 2::2] = torch.addcmul(b[:, 2::2], a[:, 2::2], carried)
-    return h
+    even = torch.cat((b[:, :1], torch.addcmul(b[:, 2::2], a[:, 2::2], carried)), dim=1)
+    h = torch.stack((even[:, :pairs], odd), dim=2).flatten(1, 2)
+    return torch.cat((h, even[:, pairs:]), dim=1)

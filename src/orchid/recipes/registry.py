@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchid.ops.checks import check_at_least, did_you_mean
+from orchid.ops.checks import check_seed, did_you_mean
 from orchid.train.config import Experiment
 from orchid.train.data_folder import name_data
 from orchid.train.overrides import apply_overrides
@@ -71,6 +71,5 @@ def resolve_recipe(
     apply_overrides(experiment, settings)
     if seed is not None:
         experiment.seed = seed
-    if check_at_least("seed", experiment.seed, 0) >= 1 << 64:
-        raise ValueError(f"seed={experiment.seed} must be below 2^64")
+    check_seed(experiment.seed)
     return experiment

@@ -6,7 +6,7 @@ from typing import Any
 from orchid.files import atomic
 from orchid.report.markdown import Run, device, grouped, markdown_table, seeds, spread
 from orchid.report.words import RECIPE
-from orchid.tasks.glue_data import GLUE
+from orchid.tasks.glue_data import GLUE, is_sample
 
 FIGURE = "mlm_loss.png"
 WITHOUT = "no model, counted words"
@@ -81,14 +81,33 @@ def glue_results_table(runs: dict[str, list[Run]]) -> str:
     if not lines:
         return ""
     caption = (
-        "Development sets (MNLI: the matched one alone), the paper's settings for the 77M model, number of seeds in "
-        "brackets; all seeds of a model start from one pre-training run. Fine-tuned from the models above, which are "
-        "far smaller than the paper's and were trained for far fewer steps. MNLI's training set is a sample of 9,000 "
-        "rows, and RTE, STS-B and MRPC start from the model fine-tuned on it. The row without a model is a linear "
-        "classifier of counted words: a score below it says nothing of a model's language."
+        "Development sets (MNLI: the matched one alone), the paper's rates, decay and epochs for the 77M model, number "
+        "of seeds in brackets; all seeds of a model start from one pre-training run. Fine-tuned from the models above, "
+        "which are far smaller than the paper's and were trained for far fewer steps. MNLI's training set is a sample "
+        "of 9,000 rows, and RTE, STS-B and MRPC start from the model fine-tuned on it."
     )
+    caption = "\n\n".join([caption, *_apart([run for found in runs.values() for run in found])])
     header = ["model", *(f"{name} ({spec.metric})" for name, spec in GLUE.items())]
     return f"{caption}\n\n{markdown_table(header, lines)}"
+
+
+def _apart(runs: list[Run]) -> list[str]:
+    """Return what sets some rows of the GLUE table apart from others."""
+    counted = [run["config"]["task"] for run in runs if run["recipe"] == RECIPE]
+    found = []
+    if any(run["config"]["task"].get("dropout") is None for run in runs if run["recipe"] != RECIPE):
+        found.append("Models were fine-tuned without dropout.")
+    if counted:
+        trained = [task["name"] for task in counted if is_sample(Path(task["train"]))]
+        scored = [task["name"] for task in counted if any(is_sample(Path(name)) for name in task["dev"])]
+        parts = {"trained on": trained, "scored on": scored}
+        samples = " and ".join(f"{what} {', '.join(names)}" for what, names in parts.items() if names)
+        found.append(
+            "The row without a model is a linear classifier of counted words: a score below it says nothing of a "
+            "model's language."
+        )
+        found += [f"Samples take the place of its official files where it is {samples}."] * bool(samples)
+    return found
 
 
 def bert_sections(runs: list[Run], glue: dict[str, list[Run]]) -> list[str]:

@@ -93,9 +93,12 @@ def glue_experiments(
                 read_examples(path, spec)
             recipe = get_recipe(f"bert/glue-{name.lower()}" + ("-large" if large else ""))
             experiment = recipe.tiny() if tiny else recipe.build()
+            rate, batch = changes.learning_rate, changes.batch_size
             if not tiny:
-                rate, batch = changes.learning_rate, changes.batch_size
                 experiment.train = glue_training(spec, examples, large=large, learning_rate=rate, batch_size=batch)
+            else:
+                experiment.train.learning_rate = experiment.train.learning_rate if rate is None else rate
+                experiment.train.batch_size = experiment.train.batch_size if batch is None else batch
             experiment.seed, experiment.task.data, experiment.model.start = seed, str(data), str(start)
             experiment.task.pooling = changes.pooling or experiment.task.pooling
             experiment.task.dropout = experiment.task.dropout if changes.dropout is None else changes.dropout
@@ -107,7 +110,17 @@ def glue_experiments(
     start_tokenizer(start, max(experiment.task.length for experiment, _ in planned))
     for experiment, folder in planned:
         _check(experiment, folder)
+    for name, folder, stored in runs_under(out):
+        theirs = stored["model"].get("digest")
+        if theirs and theirs != own and not GLUE[name].from_mnli:
+            raise ValueError(f"{folder} holds a run from another model (model.digest); choose another --out")
     return planned
+
+
+def runs_under(out: Path) -> list[tuple[str, Path, dict[str, Any]]]:
+    """Return the task, the folder and the settings of every run under a folder of GLUE runs."""
+    folders = [(name, folder) for name in GLUE for folder in sorted((out / name).glob("seed-*"))]
+    return [(n, folder, RunFolder(folder).read_config()) for n, folder in folders if RunFolder(folder).config.is_file()]
 
 
 def _check(experiment: Experiment, folder: Path) -> None:
@@ -190,10 +203,8 @@ def run_glue(planned: list[tuple[Experiment, Path]], *, cpu: bool) -> Outcome | 
 def glue_table(planned: list[tuple[Experiment, Path]], out: Path, console: Console) -> None:
     """Print every task's metric, mean and range over the seeds, and the average; keep it in OUT/glue.json.
 
-    What earlier calls have written there of other tasks stays.
+    What earlier calls have measured of other tasks and seeds is in that file too.
     """
-    file = out / "glue.json"
-    earlier = json.loads(file.read_text()) if file.is_file() else {}
     scores: dict[str, list[float]] = {}
     said: dict[str, list[str]] = {}
     for experiment, folder in planned:
@@ -216,5 +227,9 @@ def glue_table(planned: list[tuple[Experiment, Path]], out: Path, console: Conso
     means = {name: statistics.mean(values) for name, values in scores.items()}
     if means:
         console.print(f"average of {len(means)} tasks: {100 * statistics.mean(means.values()):.1f}")
-        kept = {"scores": scores, "means": means, "notes": notes}
-        write_json(file, {key: earlier.get(key, {}) | own for key, own in kept.items()})
+        kept: dict[str, dict[str, float]] = {}
+        for name, folder, _ in runs_under(out):
+            if (result := RunFolder(folder).read_result()) is not None:
+                kept.setdefault(name, {})[folder.name] = result["metrics"][f"dev/{GLUE[name].metric}"]
+        means = {name: statistics.mean(own.values()) for name, own in kept.items()}
+        write_json(out / "glue.json", {"scores": kept, "means": means, "notes": notes})

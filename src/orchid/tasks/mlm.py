@@ -44,7 +44,7 @@ def shortened(rows: Tensor, share: float, special: Special, generator: torch.Gen
     """
     (batch, length), device = rows.shape, rows.device
     cut = torch.rand(batch, 1, generator=generator, device=device) < share
-    last = torch.randint(length // 16, length, (batch, 1), generator=generator, device=device)
+    last = torch.randint(min(length - 1, max(2, length // 16)), length, (batch, 1), generator=generator, device=device)
     place = torch.arange(length, device=device)
     short = torch.where(place < last, rows, torch.where(place == last, special.sep, special.pad))
     return torch.where(cut, short, rows)

@@ -16,15 +16,24 @@ class Words:
     def __init__(self) -> None:
         from sklearn.feature_extraction.text import TfidfVectorizer
 
-        self.counters = [TfidfVectorizer(ngram_range=(1, 2), min_df=2, sublinear_tf=True) for _ in range(3)]
+        # single letters are words too
+        settings = {"ngram_range": (1, 2), "min_df": 2, "sublinear_tf": True, "token_pattern": r"(?u)\b\w+\b"}
+        self.counters: list[Any] = [TfidfVectorizer(**settings) for _ in range(3)]
 
     def fitted(self, examples: list[Example]) -> Any:
         """Choose the words by these examples; return their features, sparse (N, features)."""
-        return self._joined([c.fit_transform(texts) for c, texts in self._parts(examples)], examples)
+        counts = []
+        for place, (counter, texts) in enumerate(self._parts(examples)):
+            try:
+                counts.append(counter.fit_transform(texts))
+            except ValueError:  # no word stands in two of them: nothing to count
+                self.counters[place] = None
+        return self._joined(counts, examples)
 
     def of(self, examples: list[Example]) -> Any:
         """Return the features of other examples."""
-        return self._joined([c.transform(texts) for c, texts in self._parts(examples)], examples)
+        counts = [counter.transform(texts) for counter, texts in self._parts(examples) if counter is not None]
+        return self._joined(counts, examples)
 
     def _parts(self, examples: list[Example]) -> list[tuple[Any, list[str]]]:
         columns = [[example.first for example in examples]]

@@ -16,7 +16,7 @@ from accelerate.state import AcceleratorState
 from torch import Tensor, nn
 
 from orchid.files import write_json
-from orchid.ops.checks import check_at_least
+from orchid.ops.checks import check_seed
 from orchid.train.config import Experiment
 from orchid.train.curves import draw_curves
 from orchid.train.data_folder import check_data
@@ -78,7 +78,7 @@ class Engine:
     ) -> None:
         self.experiment, self.config = experiment, experiment.train
         self.config.check()  # again: they may have been changed since
-        check_at_least("seed", experiment.seed, 0)
+        check_seed(experiment.seed)
         self.folder = RunFolder(out)
         reads = claim and not self.folder.result.is_file()  # a finished run reads no data
         if reads:

@@ -74,8 +74,8 @@ class RunFolder:
             changed.discard(place if known else digest)
         if others := sorted(changed.intersection(PLACES.values())):
             raise ValueError(
-                f"{self.path} holds a run on other data, or from another model ({', '.join(others)}), which changed "
-                "after it began; restore them or choose another --out"
+                f"{self.path} holds a run on other data, or from another model ({', '.join(others)}): they "
+                "changed after it began, or an earlier version read them otherwise; restore them or take another --out"
             )
         if changed:
             raise ValueError(
