@@ -5,6 +5,7 @@ from typing import Any
 
 from orchid.files import atomic
 from orchid.report.bert import bert_sections, draw_mlm
+from orchid.report.goals import goals_table
 from orchid.report.readme import readme_part
 from orchid.report.recall import fused_table, recall_sections
 from orchid.report.recall_figures import draw_recall
@@ -58,12 +59,14 @@ def _sections(results: Results) -> list[str]:
     language = bert_sections(results.mlm, results.glue)
     tables = [models_table(data) for data in results.models]
     whole = ["\n\n".join(["## Training throughput of whole models", *tables])] if tables else []
+    goals = [f"## Goals and misses\n\n{table}"] if (table := goals_table(drawn, results.models)) else []
     return [
         *recall_sections(results.runs, results.tuning),
         *speed,
         *fused,
         *runtime,
         *whole,
+        *goals,
         *language,
         *vision_sections(results.vision),
     ]

@@ -205,14 +205,17 @@ def glue_table(planned: list[tuple[Experiment, Path]], out: Path, console: Conso
 
     What earlier calls have measured of other tasks and seeds is in that file too.
     """
+    measured: dict[str, dict[str, float]] = {}
+    for name, folder, _ in runs_under(out):
+        if (result := RunFolder(folder).read_result()) is not None:
+            measured.setdefault(name, {})[folder.name] = result["metrics"][f"dev/{GLUE[name].metric}"]
     scores: dict[str, list[float]] = {}
     said: dict[str, list[str]] = {}
     for experiment, folder in planned:
-        result = RunFolder(folder).read_result()
-        if result is not None:
-            metric = f"dev/{GLUE[experiment.task.name].metric}"
-            scores.setdefault(experiment.task.name, []).append(result["metrics"][metric])
-            said.setdefault(experiment.task.name, []).extend(remarks(experiment, folder))
+        name = experiment.task.name
+        if (score := measured.get(name, {}).get(folder.name)) is not None:
+            scores.setdefault(name, []).append(score)
+            said.setdefault(name, []).extend(remarks(experiment, folder))
     notes = {name: ", ".join(dict.fromkeys(lines)) for name, lines in said.items()}
     large = any(experiment.recipe.endswith("-large") for experiment, _ in planned)
     paper = [] if large else ["paper, 77M"]
@@ -227,9 +230,5 @@ def glue_table(planned: list[tuple[Experiment, Path]], out: Path, console: Conso
     means = {name: statistics.mean(values) for name, values in scores.items()}
     if means:
         console.print(f"average of {len(means)} tasks: {100 * statistics.mean(means.values()):.1f}")
-        kept: dict[str, dict[str, float]] = {}
-        for name, folder, _ in runs_under(out):
-            if (result := RunFolder(folder).read_result()) is not None:
-                kept.setdefault(name, {})[folder.name] = result["metrics"][f"dev/{GLUE[name].metric}"]
-        means = {name: statistics.mean(own.values()) for name, own in kept.items()}
-        write_json(out / "glue.json", {"scores": kept, "means": means, "notes": notes})
+        means = {name: statistics.mean(own.values()) for name, own in measured.items()}
+        write_json(out / "glue.json", {"scores": measured, "means": means, "notes": notes})

@@ -85,7 +85,7 @@ class Shards:
             if not path.is_file() or path.stat().st_size != expected:
                 raise ValueError(f"{path} is missing or damaged: expected {expected} bytes; tokenize again")
             self._arrays.append(_mapped(path, self._dtype))
-        self._ends = np.cumsum([len(array) for array in self._arrays])
+        self._starts = np.cumsum([0, *map(len, self._arrays)])
 
     def verify(self) -> None:
         """Read all shards, once; one that is not what was written, or has ids the tokenizer lacks, is an error.
@@ -123,8 +123,8 @@ class Shards:
 
     def _fill(self, row: np.ndarray, first: int) -> None:
         """Write tokens into a row, from the first on; it may reach over several shards."""
-        shard = int(np.searchsorted(self._ends, first, side="right"))
+        shard = int(np.searchsorted(self._starts, first, side="right")) - 1
         while len(row):
-            part = self._arrays[shard][len(self._arrays[shard]) - (int(self._ends[shard]) - first) :][: len(row)]
+            part = self._arrays[shard][first - self._starts[shard] :][: len(row)]
             row[: len(part)] = part
             row, first, shard = row[len(part) :], first + len(part), shard + 1
