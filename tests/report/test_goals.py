@@ -5,14 +5,8 @@ from orchid.report.goals import goals_table
 
 def row(mixer: str, backend: str, batch: int, length: int, ms: float, timed: str = "layer") -> dict[str, object]:
     times = {"forward_ms": ms, "forward_backward_ms": 3 * ms, "peak_mib": 100.0 * ms, "timed": timed}
-    return {
-        "mixer": mixer,
-        "backend": backend,
-        "dtype": "bfloat16",
-        "batch": batch,
-        "length": length,
-        "d_model": 8,
-    } | times
+    case = {"mixer": mixer, "backend": backend, "dtype": "bfloat16", "batch": batch, "length": length, "d_model": 8}
+    return case | times
 
 
 def cells(table: str, goal: str) -> list[str]:

@@ -27,8 +27,8 @@ def goals_table(benchmark: Row | None, models: list[Row]) -> str:
     if not lines:
         return ""
     caption = (
-        "What was to be reached by a layer of 768 channels in bfloat16 and by whole models in training, beside the least "
-        "favourable case of the tables above."
+        "What was to be reached by a layer of 768 channels in bfloat16 and by whole models in training, beside the "
+        "least favourable case of the tables above."
     )
     return f"{caption}\n\n{markdown_table(['goal', 'wanted', 'measured', 'kept'], lines)}"
 
@@ -44,25 +44,15 @@ def _of_layers(benchmark: Row | None) -> Iterator[tuple[str, str, float, float, 
             if (base := best_attention(rows, long, key)) is not None:
                 yield f"1 x {LONG:,}, {name}, times attention's speed", "at least", 28, base / long[key], "x"
         if (plain := torchs.get((1, LONG))) is not None:
-            yield (
-                f"1 x {LONG:,}, memory of the torch backend's",
-                "at most",
-                0.5,
-                long["peak_mib"] / plain["peak_mib"],
-                "",
-            )
+            share = long["peak_mib"] / plain["peak_mib"]
+            yield f"1 x {LONG:,}, share of the torch backend's memory", "at most", 0.5, share, ""
     alone = [row for row in layers if row["batch"] == 1 and row["length"] >= 4096]
     if ratios := _ratios(rows, alone, KEYS):
         yield "batch 1 from 4,096 on, times attention's speed", "at least", 1, min(ratios), "x"
     short = [row for row in layers if row["length"] in (128, 256, 1024) and row["batch"] * row["length"] == TOKENS]
     if ratios := _ratios(rows, short, KEYS):
-        yield (
-            f"{TOKENS:,} tokens in rows of 128, 256, 1,024, times attention's time",
-            "at most",
-            1.3,
-            1 / min(ratios),
-            "x",
-        )
+        what = f"{TOKENS:,} tokens in rows of 128, 256, 1,024, times attention's time"
+        yield what, "at most", 1.3, 1 / min(ratios), "x"
     for row in (row for row in layers if (row["batch"], row["length"]) == (64, 2048)):
         for (key, name), wanted in zip(KEYS.items(), (2.4, 9.0), strict=True):
             yield f"64 x 2,048, {name}", "at most", wanted, row[key], " ms"
