@@ -86,17 +86,17 @@ def glue_results_table(runs: dict[str, list[Run]]) -> str:
         "which are far smaller than the paper's and were trained for far fewer steps. MNLI's training set is a sample "
         "of 9,000 rows, and RTE, STS-B and MRPC start from the model fine-tuned on it."
     )
-    caption = "\n\n".join([caption, *_apart([run for found in runs.values() for run in found])])
+    caption = "\n\n".join([caption, *_apart(runs)])
     header = ["model", *(f"{name} ({spec.metric})" for name, spec in GLUE.items())]
     return f"{caption}\n\n{markdown_table(header, lines)}"
 
 
-def _apart(runs: list[Run]) -> list[str]:
+def _apart(runs: dict[str, list[Run]]) -> list[str]:
     """Return what sets some rows of the GLUE table apart from others."""
-    counted = [run["config"]["task"] for run in runs if run["recipe"] == RECIPE]
-    found = []
-    if any(run["config"]["task"].get("dropout") is None for run in runs if run["recipe"] != RECIPE):
-        found.append("Models were fine-tuned without dropout.")
+    counted = [run["config"]["task"] for own in runs.values() for run in own if run["recipe"] == RECIPE]
+    models = {start: [run for run in own if run["recipe"] != RECIPE] for start, own in runs.items()}
+    without = [start for start, own in models.items() if any(r["config"]["task"].get("dropout") is None for r in own)]
+    found = [f"Fine-tuned without dropout: {', '.join(without)}."] if without else []
     if counted:
         trained = [task["name"] for task in counted if is_sample(Path(task["train"]))]
         scored = [task["name"] for task in counted if any(is_sample(Path(name)) for name in task["dev"])]
