@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from orchid.models.bert import (
     OrchidBertModel,
     preset,
 )
+from orchid.models.bert.modeling import aligned_logits
 
 HEADS = [
     OrchidBertForMaskedLM,
@@ -325,6 +327,26 @@ class TestForward:
         assert ours.logits.shape == (int((labels != -100).sum()), sparse.config.vocab_size)
         assert torch.allclose(ours.loss, theirs.loss)
         assert sparse.eval()(ids, labels=labels).logits.shape == theirs.logits.shape
+
+    @pytest.mark.parametrize("vocabulary", [100, 128])
+    def test_aligned_logits_are_the_logits(self, vocabulary: int) -> None:
+        decoder, x = torch.nn.Linear(8, vocabulary).double(), torch.randn(2, 5, 8).double()
+        results = []
+        for function in (decoder, partial(aligned_logits, decoder)):
+            decoder.zero_grad()
+            logits, leaf = function(x), x.clone().requires_grad_()
+            function(leaf).square().sum().backward()
+            results.append([logits, leaf.grad, decoder.weight.grad, decoder.bias.grad])
+            assert logits.view(-1, vocabulary).shape == (10, vocabulary)  # as users write it
+        for expected, got in zip(*results, strict=True):
+            assert torch.allclose(expected, got, rtol=1e-12, atol=1e-12)
+
+    @pytest.mark.gpu
+    @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+    def test_training_on_a_gpu_has_the_same_logits(self) -> None:
+        model, ids = OrchidBertForMaskedLM(tiny(hidden_dropout_prob=0.0)).cuda(), tokens().cuda()
+        training, evaluated = model.train()(ids).logits, model.eval()(ids).logits
+        assert training.shape == evaluated.shape and torch.allclose(training, evaluated, atol=1e-4)
 
     @pytest.mark.parametrize(
         ("labels", "num_labels", "kind"),

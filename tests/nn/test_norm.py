@@ -48,8 +48,11 @@ def test_against_float64(shape: tuple[int, ...], width: int, dtype: torch.dtype)
     ours, library = results(norm, x, kernels=True), results(norm, x, kernels=False)
     for name, value in exact.items():
         assert ours[name].dtype == dtype and ours[name].shape == value.shape
-        if not value.any():  # one channel has no variance
-            assert not ours[name].any()
+        if not value.any():
+            # One channel has no variance: dx is (w dy - w dy) / sqrt(eps), and a fused multiplication rounds one of the
+            # two only, by half a unit in the last place; |dy| is at most 4 here.
+            rounding = torch.finfo(torch.float32).eps / 2 * 4 * norm.weight.abs().max() / norm.eps**0.5
+            assert ours[name].abs().max() <= rounding
             continue
         allowed = max(1.2 * relative_error(library[name], value), 1e-6)
         assert relative_error(ours[name], value) <= allowed, name

@@ -20,8 +20,11 @@ from orchid.mixers.registry import create_mixer
 from orchid.models.bert.configuration import OrchidBertConfig
 from orchid.models.block import OrchidBlock
 from orchid.models.sequence import sinusoidal_positions
+from orchid.nn.projections import is_plain
+from orchid.ops.kernels.surroundings import distributed
 
 IGNORED = -100  # a label that is not trained
+ALIGNED = 64  # features of a product that a GPU's fastest kernels take: multiples of it
 # Arguments that trainers, adapters and pipelines pass to every model and that mean nothing to this one.
 WITHOUT_EFFECT = ("num_items_in_batch", "output_attentions", "use_cache", "head_mask", "return_loss")
 DRAWN = "_is_hf_initialized"  # the library's mark on modules and tensors that it leaves as they are
@@ -240,7 +243,21 @@ class OrchidBertPredictionHead(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return logits (..., V) of (..., D)."""
-        return self.decoder(self.norm(F.gelu(self.dense(x))))
+        x = self.norm(F.gelu(self.dense(x)))
+        if self.training and x.is_cuda and is_plain(self.decoder) and not distributed(self.decoder.weight):
+            return aligned_logits(self.decoder, x)
+        return self.decoder(x)
+
+
+def aligned_logits(decoder: nn.Linear, x: Tensor) -> Tensor:
+    """Return what ``decoder`` does, (..., D) -> (..., V), from a product whose rows begin at aligned addresses.
+
+    A GPU's library takes slow kernels where rows are 30,522 numbers: here a few follow, zeros that are cut off again.
+    """
+    size = decoder.weight.shape[0]
+    more = -size % ALIGNED
+    weight, bias = F.pad(decoder.weight, (0, 0, 0, more)), F.pad(decoder.bias, (0, more))
+    return F.linear(x, weight, bias)[..., :size]
 
 
 class OrchidBertForMaskedLM(OrchidBertPreTrainedModel):
