@@ -82,6 +82,17 @@ def test_autocast_has_its_type_at_once() -> None:
         assert relative_error(ours[name], value) < 2**-7
 
 
+def test_what_no_projection_reads_is_not_rounded() -> None:
+    norm, x = LayerNorm(24, rounded=False).to(DEVICE), torch.randn(5, 24, device=DEVICE)
+    with torch.autocast(DEVICE, torch.bfloat16):
+        ours, library = (results(norm, x, kernels=kernels) for kernels in (True, False))
+        half = results(norm, x.bfloat16(), kernels=True)
+    assert ours["y"].dtype == half["y"].dtype == torch.float32
+    for name, value in library.items():
+        assert relative_error(ours[name], value) < 1e-6
+    assert results(norm, x, kernels=True)["y"].dtype == torch.float32
+
+
 def test_no_tokens() -> None:
     norm = build(24, torch.float32)
     empty = results(norm, torch.empty(0, 24, device=DEVICE), kernels=True)

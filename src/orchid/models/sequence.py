@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from orchid.models.block import OrchidBlock
+from orchid.nn.norm import LayerNorm
 from orchid.ops.checks import check_at_least, check_choice, check_fraction, check_mask
 
 POSITIONS = ("none", "sinusoidal", "learned")
@@ -95,7 +96,7 @@ class SequenceModel(nn.Module):
             )
             for _ in range(depth)
         )
-        self.norm = nn.LayerNorm(d_model)
+        self.norm = LayerNorm(d_model, rounded=False)
         self.head = nn.Linear(d_model, out_features)
         if self.position_table is not None:
             nn.init.normal_(self.position_table)

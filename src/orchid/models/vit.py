@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from orchid.models.block import OrchidBlock
 from orchid.nn.linear_weights import linear_weights
 from orchid.nn.mixer2d import OrchidMixer2d
+from orchid.nn.norm import LayerNorm
 from orchid.ops.checks import check_at_least, check_choice, check_fraction
 
 GRID = "orchid-2d"
@@ -170,7 +171,7 @@ class OrchidViT(nn.Module):
             )
             for number in range(check_at_least("depth", depth, 1))
         )
-        self.norm: nn.Module = nn.LayerNorm(d_model)
+        self.norm: nn.Module = LayerNorm(d_model, rounded=False)
         self.head_dropout = nn.Dropout(check_fraction("head_dropout", head_dropout))
         self.head: nn.Linear | nn.Identity
         self.grad_checkpointing = False

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from orchid.ops.checks import check_choice
 from orchid.ops.kernels.launch import OPTIONAL, TRITON
 from orchid.ops.kernels.surroundings import distributed, transformed
-from orchid.ops.precision import working_dtype
+from orchid.ops.precision import autocast_on, working_dtype
 
 
 class LayerNorm(nn.LayerNorm):
@@ -19,14 +19,15 @@ class LayerNorm(nn.LayerNorm):
     Args:
         d_model: D.
         backend: "auto" takes kernels on a CUDA device, "torch" never does.
+        rounded: whether y has autocast's type; without, as where no projection reads it, float32 like the library's.
 
     Shape:
         (..., D) -> (..., D).
     """
 
-    def __init__(self, d_model: int, *, backend: str = "auto") -> None:
+    def __init__(self, d_model: int, *, backend: str = "auto", rounded: bool = True) -> None:
         super().__init__(d_model)
-        self.backend = check_choice("backend", backend, OPTIONAL)
+        self.backend, self.rounded = check_choice("backend", backend, OPTIONAL), rounded
 
     def forward(self, input: Tensor) -> Tensor:
         """Normalise every token."""
@@ -45,4 +46,5 @@ class LayerNorm(nn.LayerNorm):
     def _by_kernels(self, x: Tensor) -> Tensor:
         from orchid.ops.kernels.norm.operator import normalised
 
-        return normalised(x, self.weight, self.bias, self.eps, working_dtype(x))
+        rounded = working_dtype(x) if self.rounded else torch.float32 if autocast_on(x) else x.dtype
+        return normalised(x, self.weight, self.bias, self.eps, rounded)
