@@ -4,6 +4,9 @@ A convolution in time, on the torus, is x M with M[q, t] the tap by which pixel 
 |G| M over the bins of a half spectrum (H, F): rows of bins lie on a circle, columns end at zero and Nyquist. These two
 columns are their own mirror images, and there a kernel's spectrum is replaced by its Hermitian part: of a real one, the
 mean of bins k and -k.
+
+The image's sizes are no constants here: with them, the compiler knows how small quotients and remainders are, counts in
+pairs of 16 bits, and ptxas (12.8, 12.9 and 13.0) leaves out what it is to add to half a pair (``add.s16x2``).
 """
 
 # mypy: ignore-errors
@@ -16,23 +19,23 @@ from orchid.ops.kernels.launch import launched
 
 
 @triton.jit
-def _taken_in_time(i, j, q, t, H: tl.constexpr, W: tl.constexpr, K: tl.constexpr):
+def _taken_in_time(i, j, q, t, H, W, K: tl.constexpr):
     """Return 1 where pixel t takes pixel q by tap (i, j), 0 elsewhere."""
     row, column = (t // W + i - K // 2 + K * H) % H, (t % W + j - K // 2 + K * W) % W
     return ((q == row * W + column) & (t < H * W)).to(tl.float32)
 
 
 @triton.jit
-def _neighbour(q, k1, k2, i, j, F: tl.constexpr, H: tl.constexpr, K: tl.constexpr):
+def _neighbour(q, k1, k2, i, j, F, H, K: tl.constexpr):
     """Return 1 where bin q is what tap (i, j) meets at bin (k1, k2)."""
     row, column = (k1 + i - K // 2 + K * H) % H, k2 + j - K // 2
     return ((q == row * F + column) & (column >= 0) & (column < F)).to(tl.float32)
 
 
 @triton.jit
-def _taken_in_frequency(i, j, q, k, H: tl.constexpr, W: tl.constexpr, K: tl.constexpr):
+def _taken_in_frequency(i, j, q, k, H, W, K: tl.constexpr):
     """Return how much of bin q the tap (i, j) brings to bin k."""
-    F: tl.constexpr = W // 2 + 1
+    F = W // 2 + 1
     k1, k2 = k // F, k % F
     own = _neighbour(q, k1, k2, i, j, F, H, K)
     mirrored = _neighbour(q, (H - k1) % H, k2, i, j, F, H, K)
@@ -40,10 +43,10 @@ def _taken_in_frequency(i, j, q, k, H: tl.constexpr, W: tl.constexpr, K: tl.cons
 
 
 @launched
-@triton.jit
+@triton.jit(do_not_specialize=["H", "W"])
 def dense_image_matrices_kernel(
-    offset, weight, bias, spatial, spectral, convs, constants, bands, totals, D,
-    LOW: tl.constexpr, H: tl.constexpr, W: tl.constexpr, K: tl.constexpr, N: tl.constexpr,
+    offset, weight, bias, spatial, spectral, convs, constants, bands, totals, D, H, W,
+    LOW: tl.constexpr, K: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
     """Write the matrices of a channel's convolutions; a program takes one, v's, s_1's, s_2's, Conv2d_t's or Conv2d_f's.
 
@@ -81,10 +84,10 @@ def dense_image_matrices_kernel(
 
 
 @launched
-@triton.jit(do_not_specialize=["parts"])
+@triton.jit(do_not_specialize=["parts", "H", "W"])
 def dense_image_totals_kernel(
-    offset, weight, spatial, products, sums, bands, doffset, dweight, dbias, dspatial, dspectral, D, parts,
-    SIDES: tl.constexpr, H: tl.constexpr, W: tl.constexpr, K: tl.constexpr, N: tl.constexpr,
+    offset, weight, spatial, products, sums, bands, doffset, dweight, dbias, dspatial, dspectral, D, parts, H, W,
+    SIDES: tl.constexpr, K: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
     """Write the gradients of taps, biases and offsets from those of the matrices; a program takes one convolution.
 

@@ -102,7 +102,7 @@ def gradients(given: Images, dy: Tensor) -> tuple[Tensor, ...]:
     small.append((torch.empty_like if sides else torch.zeros_like)(given.spectral))
     dense_image_totals_kernel[(channels, 3 + 2 * sides)](
         given.offset, given.weight, given.spatial, products, sums, dbands, *small, channels, parts,
-        SIDES=sides, **_sizes(given),
+        given.height, given.width, SIDES=sides, K=given.taps, N=n,
     )  # fmt: skip
     bins = dstatic.sum(dim=0)[..., : given.height * given.columns].transpose(1, 2)
     return dp, *small, bins.reshape(given.static.shape).contiguous()
@@ -116,7 +116,7 @@ def _matrices(given: Images) -> Matrices:
     totals = constants.new_empty(channels if given.sides else 0)
     dense_image_matrices_kernel[(channels, 3 + 2 * given.sides)](
         given.offset, given.weight, given.bias, given.spatial, given.spectral, convs, constants, bands, totals,
-        channels, LOW=low, **_sizes(given),
+        channels, given.height, given.width, LOW=low, K=given.taps, N=n,
     )  # fmt: skip
     static = constants.new_zeros((channels, 2, n))
     static[..., : given.height * given.columns] = given.static.flatten(1, 2).transpose(1, 2)
@@ -155,13 +155,8 @@ def _size(given: Images) -> int:
     return max(LEAST, power_of_two(max(given.height * given.width, given.height * given.columns)))
 
 
-def _sizes(given: Images) -> dict[str, int]:
-    return {"H": given.height, "W": given.width, "K": given.taps, "N": _size(given)}
-
-
 def _settings(given: Images) -> dict[str, Any]:
-    sizes = _sizes(given)
-    del sizes["K"]
+    sizes = {"H": given.height, "W": given.width, "N": _size(given)}
     return {"LOW": _low(given), **sizes, "ROWS": ROWS, "num_warps": 4, "num_stages": 1}
 
 

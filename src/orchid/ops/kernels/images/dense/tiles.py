@@ -95,7 +95,8 @@ def weights(H: tl.constexpr, W: tl.constexpr, N: tl.constexpr):
     """Return w, (1, N): 2 for bins that stand for two, 1 for those of columns zero and Nyquist, 0 for none."""
     F: tl.constexpr = W // 2 + 1
     k = tl.arange(0, N)[None, :]
-    return tl.where(k < H * F, tl.where((2 * (k % F)) % W == 0, 1.0, 2.0), 0.0)
+    k2 = k % F
+    return tl.where(k < H * F, tl.where((k2 == 0) | (2 * k2 == W), 1.0, 2.0), 0.0)
 
 
 @triton.jit
