@@ -7,6 +7,7 @@ import pytest
 import torch
 from helpers import option_id, relative_error
 from kernel_checks import DEVICE, TOLERANCE, assert_at_most_twice_as_far_off, build, check, in_chunks
+from torch.distributed.tensor import DTensor
 
 from orchid import OrchidMixer
 
@@ -343,7 +344,7 @@ def test_tensors_that_several_processes_hold_are_not_read(tmp_path: Path) -> Non
     torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
     try:
         mesh = torch.distributed.init_device_mesh(DEVICE, (1,))
-        x = torch.distributed.tensor.DTensor.from_local(local, mesh, run_check=False)
+        x = DTensor.from_local(local, mesh, run_check=False)
         with pytest.raises(ValueError, match="DTensor"):
             build()(x)
     finally:
