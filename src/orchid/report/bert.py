@@ -58,14 +58,14 @@ def mlm_table(runs: list[Run]) -> str:
         )
     if not lines:
         return ""
-    done, remarks = {model_key(run) for run in runs}, [run["remark"] for run in runs if "remark" in run]
+    done = {model_key(run) for run in runs}
     lines += [[name, *["not run"] * 6] for key, name in NAMES.items() if key not in done]
     caption = (
         f"Equal recipe and equal tokens, length 128, 30 % hidden, on {device(runs[0])}; cross-entropy of the hidden "
-        "tokens of texts not trained on. Several runs shared the GPU: seconds in these files are not timings."
+        "tokens of texts not trained on."
     )
     header = ["model", "parameters outside embeddings", "tokens", *TEXTS.values(), "accuracy, %", "seeds"]
-    return "\n\n".join([caption, markdown_table(header, lines), *remarks])
+    return f"{caption}\n\n{markdown_table(header, lines)}"
 
 
 def glue_results_table(runs: dict[str, list[Run]]) -> str:
