@@ -338,8 +338,25 @@ class TestForward:
             function(leaf).square().sum().backward()
             results.append([logits, leaf.grad, decoder.weight.grad, decoder.bias.grad])
             assert logits.view(-1, vocabulary).shape == (10, vocabulary)  # as users write it
+        assert results[1][0].stride(-2) == 128  # rows of the product, of which the logits are a part
         for expected, got in zip(*results, strict=True):
             assert torch.allclose(expected, got, rtol=1e-12, atol=1e-12)
+
+    def test_a_decoder_that_is_more_than_its_matrix_is_called(self) -> None:
+        class Adapted(torch.nn.Linear):
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                return super().forward(x) + 1
+
+        class Quantised(torch.nn.Parameter):
+            pass
+
+        hooked, quantised, x = torch.nn.Linear(8, 100), torch.nn.Linear(8, 100), torch.randn(2, 8)
+        hooked.register_forward_hook(lambda module, given, y: y + 1)
+        quantised.weight = Quantised(quantised.weight.detach())
+        assert type(quantised.weight) is Quantised
+        for decoder in (hooked, quantised, Adapted(8, 100), torch.nn.Linear(8, 100, bias=False)):
+            logits = aligned_logits(decoder, x)
+            assert logits.is_contiguous() and torch.equal(logits, decoder(x))
 
     @pytest.mark.gpu
     @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -347,6 +364,7 @@ class TestForward:
         model, ids = OrchidBertForMaskedLM(tiny(hidden_dropout_prob=0.0)).cuda(), tokens().cuda()
         training, evaluated = model.train()(ids).logits, model.eval()(ids).logits
         assert training.shape == evaluated.shape and torch.allclose(training, evaluated, atol=1e-4)
+        assert training.stride(-2) == 64 and evaluated.is_contiguous()
 
     @pytest.mark.parametrize(
         ("labels", "num_labels", "kind"),

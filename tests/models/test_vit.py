@@ -2,13 +2,27 @@
 
 import pytest
 import torch
+import torch.fx
 
-from orchid.models.vit import OrchidViT, sinusoidal_grid
+from orchid.models.vit import LEAVES, OrchidViT, sinusoidal_grid
 from orchid.recipes import get_recipe
 
 
 def small(**changes: object) -> OrchidViT:
     return OrchidViT(**{"image_size": 16, "patch_size": 4, "num_classes": 5, "d_model": 16, "depth": 2, **changes})
+
+
+class Tracer(torch.fx.Tracer):
+    """Traces as timm does, which registers the leaves."""
+
+    def is_leaf_module(self, module: torch.nn.Module, name: str) -> bool:
+        return isinstance(module, LEAVES) or super().is_leaf_module(module, name)
+
+
+def test_symbolic_tracing() -> None:
+    model, images = small().eval(), torch.randn(2, 3, 16, 16)
+    traced = torch.fx.GraphModule(model, Tracer().trace(model))
+    assert torch.equal(traced(images), model(images))
 
 
 def test_patches_are_the_images_tiles_row_by_row() -> None:

@@ -10,6 +10,8 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from orchid import OrchidBlock
+from orchid.models.sequence import SequenceModel
+from orchid.models.vit import OrchidViT
 from orchid.nn.norm import LayerNorm
 
 pytest.importorskip("triton", reason="needs Triton")
@@ -91,6 +93,7 @@ def test_what_no_projection_reads_is_not_rounded() -> None:
     for name, value in library.items():
         assert relative_error(ours[name], value) < 1e-6
     assert results(norm, x, kernels=True)["y"].dtype == torch.float32
+    assert results(norm.bfloat16(), x.bfloat16(), kernels=True)["y"].dtype == torch.bfloat16  # where no autocast is on
 
 
 def test_no_tokens() -> None:
@@ -123,8 +126,15 @@ def test_who_is_served() -> None:
         norm(torch.randn(3, 6, device=DEVICE))
 
 
-def test_a_block_without_kernels_has_none_in_its_norms() -> None:
-    assert OrchidBlock(8, 16, mixer_options={"backend": "torch"}).mlp_norm.backend == "torch"
+def test_what_has_no_kernels_has_none_in_its_norms() -> None:
+    without = {"backend": "torch"}
+    assert OrchidBlock(8, 16, mixer_options=without).mlp_norm.backend == "torch"
+    for model in (
+        SequenceModel(8, 16, depth=1, out_features=4, vocab_size=4, options=without),
+        OrchidViT(8, 4, d_model=8, options=without),
+        OrchidViT(8, 4, d_model=8, options=without, mixer="orchid-2d"),
+    ):
+        assert all(norm.backend == "torch" for norm in model.modules() if isinstance(norm, LayerNorm))
     block = OrchidBlock(8, 16)
     assert block.mixer_norm.backend == "auto"
     assert next(name for name, _ in block.named_parameters()) == "mixer_norm.weight"  # optimizers count on the order

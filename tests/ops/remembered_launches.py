@@ -13,6 +13,8 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
 from orchid import OrchidMixer
+from orchid.nn.mixer2d import OrchidMixer2d
+from orchid.ops.kernels.images.operator import fused_image_mix
 from orchid.ops.kernels.launch import Kernel
 
 
@@ -80,4 +82,10 @@ if __name__ == "__main__":
         x = torch.randn(batch, length, 16).bfloat16().requires_grad_()
         y = mixer(x)
         torch.autograd.grad(y, [x, *mixer.parameters()], torch.ones_like(y))
+    for height, width in ((4, 3), (3, 4), (1, 4)):  # of one compiled form, or of two where a side is 1
+        images = OrchidMixer2d(4, height, width).bfloat16()
+        p = torch.randn(24, 12, height * width).bfloat16().requires_grad_()
+        given = (images.in_proj.bias, images.short_weight, images.short_bias, images.spatial, images.spectral)
+        y = fused_image_mix(p, *given, images.static_spectrum(), (height, width))
+        torch.autograd.grad(y, p, torch.ones_like(y))
     print(" ".join(sorted(names)))

@@ -11,9 +11,9 @@ import torch
 from helpers import imagenet_folder, imagenette_folder, plain_transform
 from PIL import Image
 
+from orchid.commands.runs import evaluate_folder, load_run
 from orchid.models.vit import ViTConfig
 from orchid.recipes import get_recipe
-from orchid.report.runs import evaluate_folder, load_run
 from orchid.tasks import image_files
 from orchid.tasks.image_files import ImageFilesConfig, ImageFilesTask
 from orchid.tasks.image_folder import Files

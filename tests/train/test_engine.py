@@ -21,8 +21,8 @@ from helpers import (
 )
 from safetensors.torch import load_file
 
+from orchid.commands.runs import load_run
 from orchid.recipes import get_recipe, list_recipes
-from orchid.report.runs import load_run
 from orchid.tasks import image_files
 from orchid.train.config import Experiment
 from orchid.train.engine import Diverged, Engine

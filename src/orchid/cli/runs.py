@@ -108,7 +108,7 @@ def eval_command(
 
     Where the data the run was trained on no longer exists, ORCHID_DATA names it.
     """
-    from orchid.report.runs import evaluate_folder, evaluate_run, load_run
+    from orchid.commands.runs import evaluate_folder, evaluate_run, load_run
 
     with errors():
         engine = load_run(run, cpu=cpu)
@@ -126,7 +126,7 @@ def demo(
     tiny: Tiny = False,
 ) -> None:
     """Train Orchid, its static control and attention on associative recall, and show what was learned."""
-    from orchid.report.demo import run_demo
+    from orchid.commands.demo import run_demo
 
     folder = out or Path("runs") / ("demo-tiny" if tiny else "demo")
     with errors():

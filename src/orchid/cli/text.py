@@ -85,7 +85,8 @@ def glue(
     tiny: Tiny = False,
 ) -> None:
     """Fine-tune a pre-trained model on GLUE; the same command again skips what is done."""
-    from orchid.report.glue import Changes, glue_experiments, glue_table, remarks, run_glue
+    from orchid.commands.glue import Changes, glue_experiments, run_glue
+    from orchid.commands.glue_table import glue_table, remarks
     from orchid.tasks.glue_data import GLUE
     from orchid.train.grid import Cell, keep_result, parse_numbers
 
@@ -118,8 +119,8 @@ def glue_words(
     tasks: Annotated[str, typer.Option(help="Tasks, comma separated.", show_default="all eight")] = "",
 ) -> None:
     """Score GLUE without a model, by counted words: what a fine-tuned model is to be compared with."""
+    from orchid.commands.words import keep_words
     from orchid.ops.checks import check_choice
-    from orchid.report.words import keep_words
     from orchid.tasks.glue_data import GLUE
 
     with errors():
@@ -137,7 +138,7 @@ def export(
     tokenizer: Annotated[Path | None, typer.Option(help="A tokenizer's folder, copied beside the model.")] = None,
 ) -> None:
     """Write the model of a pre-training run as a Hugging Face folder with a model card, for from_pretrained."""
-    from orchid.report.export import export_run
+    from orchid.commands.export import export_run
 
     with errors():
         check_folder("--out", out)

@@ -76,7 +76,7 @@ class OrchidBlock(nn.Module):
         if getattr(mixer, "d_model", d_model) != d_model:
             raise ValueError(f"mixer has d_model={mixer.d_model}; expected that of the block, {d_model}")
         # a mixer that is told to stay without kernels has the rest do the same
-        backend = "torch" if getattr(mixer, "backend", None) == "torch" else "auto"
+        self.backend = backend = "torch" if getattr(mixer, "backend", None) == "torch" else "auto"
         self.mixer_norm = LayerNorm(d_model, backend=backend)
         self.mixer: nn.Module = mixer
         self.mlp_norm = LayerNorm(d_model, backend=backend)

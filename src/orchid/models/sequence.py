@@ -83,7 +83,7 @@ class SequenceModel(nn.Module):
         self.positions = check_choice("positions", positions, POSITIONS)
         self.position_table = nn.Parameter(torch.empty(max_length, d_model)) if positions == "learned" else None
         self.dropout = nn.Dropout(check_fraction("dropout", dropout))
-        self.blocks = nn.ModuleList(
+        built = [
             OrchidBlock(
                 d_model,
                 max_length,
@@ -95,8 +95,9 @@ class SequenceModel(nn.Module):
                 dropout=dropout,
             )
             for _ in range(depth)
-        )
-        self.norm = LayerNorm(d_model, rounded=False)
+        ]
+        self.blocks = nn.ModuleList(built)
+        self.norm = LayerNorm(d_model, backend=built[0].backend)
         self.head = nn.Linear(d_model, out_features)
         if self.position_table is not None:
             nn.init.normal_(self.position_table)

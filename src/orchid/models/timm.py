@@ -11,11 +11,9 @@ import torch
 from timm.data.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from timm.models import build_model_with_cfg, generate_default_cfgs, register_model, register_notrace_module
 
-from orchid.models.block import OrchidBlock
-from orchid.models.vit import GRID, SIZES, OrchidViT, PatchEmbedding
+from orchid.models.vit import GRID, LEAVES, SIZES, OrchidViT
 
-# Symbolic tracing does not look inside: it cannot follow their checks of shapes.
-for _leaf in (OrchidBlock, PatchEmbedding):
+for _leaf in LEAVES:
     register_notrace_module(_leaf)
 
 CIFAR10 = {"num_classes": 10, "mean": (0.4914, 0.4822, 0.4465), "std": (0.2470, 0.2435, 0.2616), "crop_pct": 1.0}

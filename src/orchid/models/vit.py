@@ -87,13 +87,17 @@ class GridMixer(nn.Module):
 
     def __init__(self, mixer: OrchidMixer2d) -> None:
         super().__init__()
-        self.mixer = mixer
+        self.mixer, self.backend = mixer, mixer.backend
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Mix the patches."""
         shape = (self.mixer.height, self.mixer.width)
         mask = None if mask is None else mask.unflatten(1, shape)
         return self.mixer(x.unflatten(1, shape), mask).flatten(1, 2)
+
+
+# Symbolic tracing does not look inside these: it cannot follow their checks of what they are given.
+LEAVES = (OrchidBlock, PatchEmbedding, LayerNorm)
 
 
 class OrchidViT(nn.Module):
@@ -157,7 +161,7 @@ class OrchidViT(nn.Module):
         self.d_model, self.side = d_model, image_size // patch_size
         self.patch_embed = PatchEmbedding(in_channels, d_model, patch_size, image_size)
         self.dropout = nn.Dropout(check_fraction("dropout", dropout))
-        self.blocks = nn.ModuleList(
+        built = [
             OrchidBlock(
                 d_model,
                 self.side**2,
@@ -170,8 +174,10 @@ class OrchidViT(nn.Module):
                 drop_path=drop_path * number / max(1, depth - 1),
             )
             for number in range(check_at_least("depth", depth, 1))
-        )
-        self.norm: nn.Module = LayerNorm(d_model, rounded=False)
+        ]
+        self.blocks = nn.ModuleList(built)
+        # its mean over patches is taken in float32
+        self.norm: nn.Module = LayerNorm(d_model, rounded=False, backend=built[0].backend)
         self.head_dropout = nn.Dropout(check_fraction("head_dropout", head_dropout))
         self.head: nn.Linear | nn.Identity
         self.grad_checkpointing = False

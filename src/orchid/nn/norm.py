@@ -19,7 +19,7 @@ class LayerNorm(nn.LayerNorm):
     Args:
         d_model: D.
         backend: "auto" takes kernels on a CUDA device, "torch" never does.
-        rounded: whether y has autocast's type; without, as where no projection reads it, float32 like the library's.
+        rounded: whether y has autocast's type, for the projection that reads it; without, float32 like the library's.
 
     Shape:
         (..., D) -> (..., D).

@@ -1,1 +1,1 @@
-"""Tables and figures from finished runs."""
+"""Tables and figures from results."""

@@ -5,8 +5,8 @@ from typing import Any
 
 from orchid.files import atomic
 from orchid.report.markdown import Run, device, grouped, markdown_table, seeds, spread
-from orchid.report.words import RECIPE
 from orchid.tasks.glue_data import GLUE, is_sample
+from orchid.tasks.words import RECIPE
 
 FIGURE = "mlm_loss.png"
 WITHOUT = "no model, counted words"
@@ -94,9 +94,7 @@ def glue_results_table(runs: dict[str, list[Run]]) -> str:
 def _apart(runs: dict[str, list[Run]]) -> list[str]:
     """Return what sets some rows of the GLUE table apart from others."""
     counted = [run["config"]["task"] for own in runs.values() for run in own if run["recipe"] == RECIPE]
-    models = {start: [run for run in own if run["recipe"] != RECIPE] for start, own in runs.items()}
-    without = [start for start, own in models.items() if any(r["config"]["task"].get("dropout") is None for r in own)]
-    found = [f"Fine-tuned without dropout: {', '.join(without)}."] if without else []
+    found = []
     if counted:
         trained = [task["name"] for task in counted if is_sample(Path(task["train"]))]
         scored = [task["name"] for task in counted if any(is_sample(Path(name)) for name in task["dev"])]

@@ -9,6 +9,8 @@ import numpy as np
 
 from orchid.tasks.glue_data import Example, GlueSpec
 
+RECIPE = "bert/glue-words"  # as results name it
+
 
 class Words:
     """Words and pairs of neighbours of either sentence, weighted (tf-idf); of a pair also the words they share."""

@@ -21,7 +21,7 @@ from orchid.models.bert.configuration import OrchidBertConfig
 from orchid.models.block import OrchidBlock
 from orchid.models.sequence import sinusoidal_positions
 from orchid.nn.projections import is_plain
-from orchid.ops.kernels.surroundings import distributed
+from orchid.ops.kernels.library import PLAIN
 
 IGNORED = -100  # a label that is not trained
 ALIGNED = 64  # features of a product that a GPU's fastest kernels take: multiples of it
@@ -244,20 +244,22 @@ class OrchidBertPredictionHead(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return logits (..., V) of (..., D)."""
         x = self.norm(F.gelu(self.dense(x)))
-        if self.training and x.is_cuda and is_plain(self.decoder) and not distributed(self.decoder.weight):
-            return aligned_logits(self.decoder, x)
-        return self.decoder(x)
+        return aligned_logits(self.decoder, x) if self.training and x.is_cuda else self.decoder(x)
 
 
 def aligned_logits(decoder: nn.Linear, x: Tensor) -> Tensor:
     """Return what ``decoder`` does, (..., D) -> (..., V), from a product whose rows begin at aligned addresses.
 
     A GPU's library takes slow kernels where rows are 30,522 numbers: here a few follow, zeros that are cut off again.
+    The result is a part of these wider rows. A decoder that is more than its matrix is called as a layer.
     """
-    size = decoder.weight.shape[0]
-    more = -size % ALIGNED
+    plain = is_plain(decoder) and type(decoder.weight) in PLAIN
+    more = -decoder.out_features % ALIGNED if plain else 0
+    if not more:
+        y: Tensor = decoder(x)
+        return y
     weight, bias = F.pad(decoder.weight, (0, 0, 0, more)), F.pad(decoder.bias, (0, more))
-    return F.linear(x, weight, bias)[..., :size]
+    return F.linear(x, weight, bias)[..., :-more]
 
 
 class OrchidBertForMaskedLM(OrchidBertPreTrainedModel):
@@ -292,6 +294,8 @@ class OrchidBertForMaskedLM(OrchidBertPreTrainedModel):
         **without_effect: Any,
     ) -> MaskedLMOutput | tuple[Tensor, ...]:
         """Return logits (B, L, V) and, with labels (B, L; -100 is not trained), the loss.
+
+        In training on a GPU the logits are a part of wider rows: ``reshape`` takes them to a single axis, not ``view``.
 
         With ``config.sparse_prediction``, in training, logits are those of labelled positions only, (count, V). With
         ``most_predictions`` there are always so many rows, of which some may stand for no position: a step whose shapes

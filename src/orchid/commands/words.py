@@ -10,10 +10,8 @@ import torch
 from orchid.files import write_json
 from orchid.tasks.glue import examples_digest
 from orchid.tasks.glue_data import GLUE, find_files, read_examples, score
-from orchid.tasks.words import predictions
+from orchid.tasks.words import RECIPE, predictions
 from orchid.train.environment import commit, hardware
-
-RECIPE = "bert/glue-words"
 
 
 def score_words(name: str, data: Path) -> dict[str, Any]:

@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from orchid.commands.runs import load_run
 from orchid.files import atomic
 from orchid.nn.mixer import OrchidMixer
-from orchid.report.runs import load_run
 from orchid.tasks.recall import MASK, SPECIAL, Recall, RecallTask
 from orchid.train.run_folder import RunFolder
 

@@ -5,11 +5,11 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from orchid.commands.runs import load_run
 from orchid.files import TEMPORARY, is_temporary, remove_strays
 from orchid.models.bert.card import model_card
 from orchid.models.bert.configuration import OrchidBertConfig
 from orchid.recipes import get_recipe
-from orchid.report.runs import load_run
 from orchid.tasks.glue import GlueConfig
 from orchid.tasks.mlm import MaskedLMConfig, MaskedLMTask
 from orchid.tasks.tokenizer import check_tokenizer_of, fit_tokenizer, load_tokenizer

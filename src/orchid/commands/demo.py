@@ -8,8 +8,8 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from orchid.commands.demo_figure import draw_demo
 from orchid.recipes import get_recipe
-from orchid.report.demo_figure import draw_demo
 from orchid.report.markdown import PASS, steps_to
 from orchid.train.engine import Engine, Outcome
 

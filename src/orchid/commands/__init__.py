@@ -1,0 +1,1 @@
+"""What commands do with recipes and finished runs: several trainings, evaluation, the demo, export."""
