@@ -115,7 +115,7 @@ if __name__ == "__main__":
     if sys.argv[1] == "small-images":  # in bfloat16, under autocast, and where counting could be in 16 bits
         sizes = [(8, 8, torch.bfloat16), (8, 8, torch.float32)]
         if sys.argv[2] == "90":  # which has such pairs
-            sizes += [(height, width, torch.bfloat16) for height, width in ((4, 3), (6, 5), (7, 7))]
+            sizes += [(height, width, torch.bfloat16) for height, width in ((4, 3), (7, 7))]
         for height, width, dtype in sizes:
             mixer = OrchidMixer2d(16, height, width).to(dtype)
             p = torch.randn(70, 48, height * width).bfloat16().requires_grad_()

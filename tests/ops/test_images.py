@@ -167,10 +167,9 @@ class TestSmall:
             (4, 4, 70, {"conditioning": "static"}),
             (3, 5, 25, {}),
             (4, 3, 130, {"kernel_size": 5}),
-            (4, 3, 24, {}),  # these three are what ptxas got wrong (dense/matrices.py)
-            (6, 5, 24, {}),
-            (7, 7, 24, {}),
             (1, 4, 24, {}),
+            # what ptxas got wrong (dense/matrices.py), which an interpreter does not show
+            *(((4, 3, 24, {}), (6, 5, 24, {}), (7, 7, 24, {})) if DEVICE == "cuda" else ()),
         ],
         ids=str,
     )
