@@ -94,7 +94,8 @@ def glue_results_table(runs: dict[str, list[Run]]) -> str:
 def _apart(runs: dict[str, list[Run]]) -> list[str]:
     """Return what sets some rows of the GLUE table apart from others."""
     counted = [run["config"]["task"] for own in runs.values() for run in own if run["recipe"] == RECIPE]
-    found = []
+    mean = [start for start, own in runs.items() if any(map(_by_the_mean, own))]
+    found = [f"Classified by the mean over tokens where the paper takes the first: {', '.join(mean)}."] if mean else []
     if counted:
         trained = [task["name"] for task in counted if is_sample(Path(task["train"]))]
         scored = [task["name"] for task in counted if any(is_sample(Path(name)) for name in task["dev"])]
@@ -106,6 +107,11 @@ def _apart(runs: dict[str, list[Run]]) -> list[str]:
         )
         found += [f"Samples take the place of its official files where it is {samples}."] * bool(samples)
     return found
+
+
+def _by_the_mean(run: Run) -> bool:
+    task = run["config"]["task"]
+    return task.get("pooling") == "mean" and GLUE[task["name"]].base.pooling != "mean"
 
 
 def bert_sections(runs: list[Run], glue: dict[str, list[Run]]) -> list[str]:

@@ -10,12 +10,12 @@ from transformers import (
 )
 
 from orchid.models.bert.configuration import OrchidBertConfig
-from orchid.models.bert.modeling import (
+from orchid.models.bert.encoder import OrchidBertModel
+from orchid.models.bert.heads import (
     OrchidBertForMaskedLM,
     OrchidBertForQuestionAnswering,
     OrchidBertForSequenceClassification,
     OrchidBertForTokenClassification,
-    OrchidBertModel,
 )
 from orchid.models.bert.presets import PRESETS, preset
 
