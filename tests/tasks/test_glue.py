@@ -4,6 +4,7 @@ import gzip
 import json
 import lzma
 import shutil
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +19,10 @@ from scipy.stats import spearmanr
 from sklearn.metrics import f1_score, matthews_corrcoef
 
 from orchid.cli import app
+from orchid.commands.glue import glue_experiments, run_glue
 from orchid.tasks.glue import GlueConfig, StartConfig, steps_for
 from orchid.tasks.glue_data import GLUE, find_file, find_files, read_examples, score
+from orchid.train.engine import Engine, Outcome
 from orchid.train.run_folder import RunFolder
 
 
@@ -287,6 +290,29 @@ class TestWhatIsThere:
             assert result.exit_code == 2 and wrong[0] in result.output, result.output
         result = CliRunner().invoke(app, glue_command(start, data, out / "2", "RTE", "--batch-size", "0"))
         assert result.exit_code == 2 and "--batch-size=0" in result.output, result.output
+
+    def test_results_are_kept_as_runs_finish(
+        self, folders: tuple[Path, Path, Path], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A call that dies in its second run has kept the first one's; the next call keeps what it finds done."""
+        start, data, out = folders
+        planned = partial(glue_experiments, start, data, out, ["SST-2", "CoLA"], [0], large=False, tiny=True)
+        train, kept = Engine.train, out / "kept"
+
+        def dies(engine: Engine) -> Outcome:
+            if engine.experiment.task.name == "CoLA":
+                raise KeyboardInterrupt
+            return train(engine)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Engine, "train", dies)
+            with pytest.raises(KeyboardInterrupt):
+                run_glue(planned(), cpu=True, keep=kept)
+        (result,) = kept.iterdir()
+        assert result.name == "glue-sst-2-seed-0.json"
+        result.unlink()
+        assert run_glue(planned(), cpu=True, keep=kept) is None
+        assert sorted(path.name for path in kept.iterdir()) == ["glue-cola-seed-0.json", "glue-sst-2-seed-0.json"]
 
     def test_one_process(self, folders: tuple[Path, Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("WORLD_SIZE", "2")

@@ -88,7 +88,7 @@ def glue(
     from orchid.commands.glue import Changes, glue_experiments, run_glue
     from orchid.commands.glue_table import glue_table, remarks
     from orchid.tasks.glue_data import GLUE
-    from orchid.train.grid import Cell, keep_result, parse_numbers
+    from orchid.train.grid import parse_numbers
 
     with errors():
         check_folder("--out", out)
@@ -103,11 +103,8 @@ def glue(
         for experiment, folder in planned:
             for remark in remarks(experiment, folder):
                 console.print(f"{experiment.task.name}, seed {experiment.seed}: {remark}", markup=False)
-        stopped = run_glue(planned, cpu=cpu)
+        stopped = run_glue(planned, cpu=cpu, keep=keep)
         glue_table(planned, out, console)
-        if keep is not None:
-            for experiment, folder in planned:
-                keep_result(Cell(experiment, folder), keep)
     if stopped is not None:
         leave_stopped(stopped, "the same command")
 

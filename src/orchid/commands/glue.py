@@ -15,6 +15,7 @@ from orchid.tasks.glue_data import GLUE, find_files, read_examples
 from orchid.tasks.tokenizer import start_tokenizer
 from orchid.train.config import Experiment
 from orchid.train.engine import Engine, Outcome
+from orchid.train.grid import Cell, keep_result
 from orchid.train.run_folder import RunFolder
 
 FIRST = "MNLI"  # others start from it
@@ -156,25 +157,36 @@ def _mnli_is_there(experiment: Experiment, folder: Path) -> bool:
     return True
 
 
-def run_glue(planned: list[tuple[Experiment, Path]], *, cpu: bool) -> Outcome | None:
-    """Run what is not done; return the outcome of a run that was asked to stop, or None."""
+def run_glue(planned: list[tuple[Experiment, Path]], *, cpu: bool, keep: Path | None = None) -> Outcome | None:
+    """Run what is not done; return the outcome of a run that was asked to stop, or None.
+
+    Results are copied to ``keep`` as runs finish: a call that is killed has kept what was done.
+    """
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise ValueError("orchid glue runs in one process, not under torchrun: its runs take minutes on one device")
     for experiment, folder in planned:
         if not experiment.model.digest:  # started from what this very call has fine-tuned
             _start_from(experiment, Path(experiment.model.start))
             _check(experiment, folder)
-        if (folder / MODEL).is_dir() and any(folder.glob("predictions*.tsv")):  # the model appears last
-            continue
-        engine = Engine(experiment, folder, resume=True, cpu=cpu)
-        outcome = engine.train()
-        if outcome.result is None:
-            return outcome
-        engine.load()
-        model: Any = engine.model.eval()
-        assert isinstance(engine.task, GlueTask)
-        engine.task.write_predictions(model, engine.accelerator.device, folder)
-        with atomic_folder(folder / MODEL) as temporary:
-            model.save_pretrained(temporary)
-            engine.task.tokenizer.save_pretrained(temporary)
+        done = (folder / MODEL).is_dir() and any(folder.glob("predictions*.tsv"))  # the model appears last
+        if not done and (stopped := _fine_tune(experiment, folder, cpu=cpu)) is not None:
+            return stopped
+        if keep is not None:
+            keep_result(Cell(experiment, folder), keep)
+    return None
+
+
+def _fine_tune(experiment: Experiment, folder: Path, *, cpu: bool) -> Outcome | None:
+    """Run one, and write its predictions and its model; return the outcome if it was asked to stop."""
+    engine = Engine(experiment, folder, resume=True, cpu=cpu)
+    outcome = engine.train()
+    if outcome.result is None:
+        return outcome
+    engine.load()
+    model: Any = engine.model.eval()
+    assert isinstance(engine.task, GlueTask)
+    engine.task.write_predictions(model, engine.accelerator.device, folder)
+    with atomic_folder(folder / MODEL) as temporary:
+        model.save_pretrained(temporary)
+        engine.task.tokenizer.save_pretrained(temporary)
     return None

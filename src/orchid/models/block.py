@@ -76,11 +76,11 @@ class OrchidBlock(nn.Module):
         if getattr(mixer, "d_model", d_model) != d_model:
             raise ValueError(f"mixer has d_model={mixer.d_model}; expected that of the block, {d_model}")
         # a mixer that is told to stay without kernels has the rest do the same
-        self.backend = backend = "torch" if getattr(mixer, "backend", None) == "torch" else "auto"
-        self.mixer_norm = LayerNorm(d_model, backend=backend)
+        self.backend = "torch" if getattr(mixer, "backend", None) == "torch" else "auto"
+        self.mixer_norm = LayerNorm(d_model, backend=self.backend)
         self.mixer: nn.Module = mixer
-        self.mlp_norm = LayerNorm(d_model, backend=backend)
-        self.mlp = MLP(d_model, kind=mlp, blocks=blocks, expansion=expansion, dropout=dropout, backend=backend)
+        self.mlp_norm = LayerNorm(d_model, backend=self.backend)
+        self.mlp = MLP(d_model, kind=mlp, blocks=blocks, expansion=expansion, dropout=dropout, backend=self.backend)
         self.dropout, self.drop_path = nn.Dropout(check_fraction("dropout", dropout)), DropPath(drop_path)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
